@@ -1,0 +1,131 @@
+//! A checkpoint: memory-mapped bytes with names. It hands out raw tensors; decoding is each path's own business.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{Config, Result};
+
+/// Element type of a stored tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// 8-bit float, 4 exponent bits, no infinity.
+    F8E4M3,
+    /// Power-of-two scale.
+    F8E8M0,
+    /// Packed FP4 codes, two a byte (I8 or U8 on disk).
+    Packed4,
+    /// bfloat16.
+    Bf16,
+    /// 32-bit float.
+    F32,
+    /// 64-bit integer.
+    I64,
+    /// 32-bit integer.
+    I32,
+}
+
+/// A stored tensor: little-endian bytes, perhaps not aligned for its element type.
+#[derive(Debug, Clone)]
+pub struct RawTensor<'a> {
+    /// Name on disk (in transformers naming a fused tensor has one name for many parts).
+    pub name: String,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape in elements as stored; for `Packed4` the last axis counts bytes.
+    pub shape: Vec<usize>,
+    /// Row-major bytes.
+    pub bytes: &'a [u8],
+}
+
+/// How a weight's values follow from its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// BF16 or F32 values as they are.
+    Plain,
+    /// E4M3 codes times `scale[row div block_rows, col div block_cols]` (E8M0, F32 or BF16 scales).
+    Fp8Block {
+        /// Rows and columns that share a scale.
+        block: [usize; 2],
+    },
+    /// E2M1 codes (low nibble first) times an E8M0 scale per row and 32 columns.
+    Mxfp4,
+    /// E2M1 codes times an E4M3 scale per row and 16 columns times a global F32 scale.
+    Nvfp4,
+}
+
+/// A linear's weight with everything needed to decode it.
+#[derive(Debug, Clone)]
+pub struct Weight<'a> {
+    /// Canonical (released) name without `.weight`.
+    pub name: String,
+    /// Output features.
+    pub rows: usize,
+    /// Input features (logical: two a byte for packed codes).
+    pub cols: usize,
+    /// How values follow from bytes.
+    pub encoding: Encoding,
+    /// The codes or values.
+    pub data: RawTensor<'a>,
+    /// Block scales, shape `[ceil(rows/block_rows), ceil(cols/block_cols)]` or `[rows, cols/32]`, `[rows, cols/16]`.
+    pub scale: Option<RawTensor<'a>>,
+    /// NVFP4: F32 scalar that multiplies every block scale (`weight_scale_2`).
+    pub global_scale: Option<RawTensor<'a>>,
+    /// NVFP4: F32 scalar for activations (`input_scale`); unused by golden.
+    pub input_scale: Option<RawTensor<'a>>,
+}
+
+/// A model on disk (or in memory): config, tensors, tokenizer, encoder texts.
+pub struct Checkpoint {
+    config: Config,
+    label: String,
+    // helper A completes
+}
+
+impl Checkpoint {
+    /// Opens a model folder: config.json, `*.safetensors` (with index json when sharded); checks names, shapes, dtypes.
+    pub fn open(_dir: &Path) -> Result<Self> {
+        unimplemented!()
+    }
+
+    /// A checkpoint from files held in memory (name to bytes), with the same checks.
+    pub fn from_memory(_label: &str, _files: std::collections::BTreeMap<String, Arc<[u8]>>) -> Result<Self> {
+        unimplemented!()
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Folder or label, for messages and provenance.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// A side file (`tokenizer.json`, `encoding.json`, `config.json`), if the model has it.
+    pub fn side_file(&self, _name: &str) -> Result<Option<Vec<u8>>> {
+        unimplemented!()
+    }
+
+    /// A plain tensor by its canonical name (`layers.0.attn_norm.weight`, `layers.0.hc_attn_fn`,
+    /// `layers.0.ffn.gate.tid2eid`), whatever the naming on disk.
+    pub fn tensor(&self, _canonical: &str) -> Result<RawTensor<'_>> {
+        unimplemented!()
+    }
+
+    /// A linear's weight by its canonical name without `.weight` (`layers.0.attn.wq_a`, `layers.2.ffn.experts.3.w1`,
+    /// `layers.2.attn.compressor.wkv`), whatever naming, dtype or scale variant is on disk.
+    pub fn linear(&self, _canonical: &str) -> Result<Weight<'_>> {
+        unimplemented!()
+    }
+
+    /// sha256 of config.json's bytes.
+    pub fn config_sha256(&self) -> [u8; 32] {
+        unimplemented!()
+    }
+
+    /// sha256 over all tensors (canonical order: name, dtype, shape, bytes), computed once.
+    pub fn weights_sha256(&self) -> [u8; 32] {
+        unimplemented!()
+    }
+}

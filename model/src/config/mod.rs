@@ -1,0 +1,148 @@
+//! config.json as facts: every field of spec section 1, with both spellings read into one form.
+
+/// What a layer's attention keeps besides the sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LayerKind {
+    /// Sliding window only (ratio 0).
+    Sliding,
+    /// Compressed sparse attention: overlapping windows of `ratio` tokens, an indexer selects entries.
+    Csa {
+        /// Tokens an entry stands for (4 in Flash).
+        ratio: usize,
+    },
+    /// Heavily compressed attention: every visible entry of `ratio` tokens.
+    Hca {
+        /// Tokens an entry stands for (128 in Flash).
+        ratio: usize,
+    },
+}
+
+impl LayerKind {
+    /// Tokens an entry stands for; `None` for a sliding layer.
+    pub fn ratio(self) -> Option<usize> {
+        match self {
+            Self::Sliding => None,
+            Self::Csa { ratio } | Self::Hca { ratio } => Some(ratio),
+        }
+    }
+
+    /// True for CSA: the layer has an indexer and overlapping windows.
+    pub fn has_indexer(self) -> bool {
+        matches!(self, Self::Csa { .. })
+    }
+}
+
+/// How routed experts are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExpertDtype {
+    /// Packed FP4 (MXFP4, or NVFP4 where the tensors say so).
+    Fp4,
+    /// FP8 in blocks, like the other linears (Base checkpoints).
+    Fp8,
+}
+
+/// YaRN parameters of the compressed layers' rope.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yarn {
+    /// Interpolation factor (16).
+    pub factor: f64,
+    /// Fast boundary in rotations (32).
+    pub beta_fast: f64,
+    /// Slow boundary in rotations (1).
+    pub beta_slow: f64,
+    /// Training length (65536).
+    pub original_max_position_embeddings: f64,
+}
+
+/// A model's config in one form. Names are those of config.json in the released checkpoints.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// V: size of embedding and head.
+    pub vocab_size: usize,
+    /// D.
+    pub hidden_size: usize,
+    /// Kind of each layer; its length is num_hidden_layers.
+    pub layers: Vec<LayerKind>,
+    /// Kind of each MTP block; its length is num_nextn_predict_layers.
+    pub mtp: Vec<LayerKind>,
+    /// H.
+    pub num_attention_heads: usize,
+    /// hd.
+    pub head_dim: usize,
+    /// rd: the last rd dims of a head are rotated.
+    pub qk_rope_head_dim: usize,
+    /// R.
+    pub q_lora_rank: usize,
+    /// G.
+    pub o_groups: usize,
+    /// Rank of each output group.
+    pub o_lora_rank: usize,
+    /// W: raw keys a query sees, itself included.
+    pub sliding_window: usize,
+    /// Hi.
+    pub index_n_heads: usize,
+    /// di.
+    pub index_head_dim: usize,
+    /// Entries selected a query.
+    pub index_topk: usize,
+    /// E.
+    pub n_routed_experts: usize,
+    /// Shared experts (their inner size is n_shared_experts * moe_intermediate_size).
+    pub n_shared_experts: usize,
+    /// K.
+    pub num_experts_per_tok: usize,
+    /// I.
+    pub moe_intermediate_size: usize,
+    /// Layers 0..n route by token id.
+    pub num_hash_layers: usize,
+    /// Factor on the normalised routing weights.
+    pub routed_scaling_factor: f64,
+    /// L: gate is clamped above, up on both sides.
+    pub swiglu_limit: f64,
+    /// Streams.
+    pub hc_mult: usize,
+    /// Sinkhorn iterations (20).
+    pub hc_sinkhorn_iters: usize,
+    /// Epsilon of the mHC coefficients.
+    pub hc_eps: f64,
+    /// Epsilon of every RMS norm, mHC's included.
+    pub rms_norm_eps: f64,
+    /// Rope base of sliding layers and MTP.
+    pub rope_theta: f64,
+    /// Rope base of compressed layers.
+    pub compress_rope_theta: f64,
+    /// YaRN of compressed layers.
+    pub yarn: Yarn,
+    /// Longest context the model was made for.
+    pub max_position_embeddings: usize,
+    /// Begin of sentence.
+    pub bos_token_id: u32,
+    /// End of sentence.
+    pub eos_token_id: u32,
+    /// How routed experts are stored.
+    pub expert_dtype: ExpertDtype,
+    /// Rows and columns that share one FP8 weight scale ([128,128]).
+    pub weight_block_size: [usize; 2],
+}
+
+impl Config {
+    /// num_hidden_layers.
+    pub fn num_hidden_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Dims of a head that are not rotated.
+    pub fn nope_head_dim(&self) -> usize {
+        self.head_dim - self.qk_rope_head_dim
+    }
+
+    /// Inner size of the shared expert.
+    pub fn shared_intermediate_size(&self) -> usize {
+        self.n_shared_experts * self.moe_intermediate_size
+    }
+
+    /// True when layer `l` routes by token id. MTP blocks (`l >= num_hidden_layers`) never do.
+    pub fn is_hash_layer(&self, l: usize) -> bool {
+        l < self.num_hash_layers
+    }
+}

@@ -1,0 +1,14 @@
+//! Facts about a model that both paths share: its config, its bytes, its names, its prompts.
+//!
+//! No arithmetic of the forward pass lives here. Number formats (`formats/`) serve the candidate path and the tools;
+//! `reference` decodes for itself and never imports them.
+
+pub mod checkpoint;
+pub mod config;
+mod error;
+pub mod formats;
+pub mod prompt;
+
+pub use checkpoint::Checkpoint;
+pub use config::Config;
+pub use error::{Error, ErrorKind, Result};

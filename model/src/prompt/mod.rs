@@ -1,0 +1,1 @@
+//! Tokenizer and prompt encoder: messages to text to ids (spec section 5).

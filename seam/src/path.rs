@@ -1,0 +1,68 @@
+//! The trait that golden, contracts, kernels and imported traces implement.
+
+use crate::{Error, Op};
+use crate::{Lane, OpSpec, Phase, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
+
+/// How many blocks a path has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blocks {
+    /// Transformer layers.
+    pub layers: u16,
+    /// Multi-token-prediction blocks.
+    pub mtp: u16,
+}
+
+/// One way to compute the forward pass of a fixed set of requests.
+pub trait Path: Sync {
+    /// A name for messages: `golden`, `optimized`, `trace DIR`.
+    fn name(&self) -> String;
+
+    /// Hash of weights, requests, variant, numeric mode and numerics version: the cache key.
+    fn identity(&self) -> [u8; 32];
+
+    /// What the client did.
+    fn requests(&self) -> &Requests;
+
+    /// How many layers and MTP blocks there are.
+    fn blocks(&self) -> Blocks;
+
+    /// In which phase this path computes a row. A cold run is one prefill.
+    fn phase_of(&self, _row: RowId) -> Phase {
+        Phase::Prefill
+    }
+
+    /// Embeds every row of the path's schedule: streams `[rows, hc, D]`. Taps: `embed`.
+    fn embed(&self, see: &mut dyn Visitor) -> Result<Streams>;
+
+    /// Loads a layer; its weights stay resident until the returned value is dropped.
+    fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>>;
+
+    /// Final head: logits `[rows, V]` a lane. Taps: `h_final`, `head.collapsed`, `logits`.
+    fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>>;
+
+    /// MTP block `i` on the streams that enter the head: logits `[rows, V]` a lane. `next` holds, for each row, the id
+    /// at the next position. Taps: `mtp.i.*`.
+    fn mtp(&self, i: u16, _lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<Vec<Tensor>> {
+        Err(Error::Unsupported { what: format!("mtp.{i}"), by: self.name() })
+    }
+
+    /// The block as data.
+    fn graph(&self) -> &'static [OpSpec] {
+        OpSpec::graph()
+    }
+}
+
+/// A resident layer.
+pub trait Layer: Sync {
+    /// Runs all lanes through ONE weight pass and fills `lane.out`.
+    fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()>;
+
+    /// Runs one op on given operands: `R` on the candidate's operands. `rows` are the rows of ONE sequence, a whole
+    /// cold run of it from position 0 for ops that read entries. Operands and results are in graph order.
+    fn op(&self, op: Op, _operands: &[(Tap, Tensor)], _rows: &[RowId]) -> Result<Vec<(Tap, Tensor)>> {
+        Err(Error::Unsupported { what: format!("op {}", op.spec().name), by: "this path".into() })
+    }
+
+    /// Whether this layer has the op (a sliding layer has no compressor, an HCA layer no indexer).
+    fn has_op(&self, op: Op) -> bool;
+}

@@ -1,0 +1,41 @@
+//! The visitor: one writable look at every tensor that a path computes.
+
+use crate::{Result, RowId, Site, TensorMut};
+
+/// What a visitor wants of a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Nothing: the path need not even materialise the tensor.
+    Skip,
+    /// To read it.
+    Read,
+    /// To change it (seeded fault, fix-one, break-one, noise). The path goes on with what the visitor leaves.
+    Write,
+}
+
+/// Looks at the tensors of a path while it runs.
+///
+/// `visit` is called with rows of ONE sequence at a time, in ascending order of position, perhaps in several pieces
+/// (chunks, single decode rows). Per-entry taps come with one `RowId` an entry (`pos` = entry index) and only with the
+/// entries that are new since the last call. State taps come once a sequence, after its last row, with no rows but
+/// that last one. Visiting happens in op order within a piece. A shape never changes under a visitor.
+pub trait Visitor: Send {
+    /// What is wanted at this place.
+    fn want(&self, at: Site) -> Want;
+    /// Sees the tensor; called only when `want` said `Read` or `Write`.
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()>;
+}
+
+/// A visitor that wants nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTaps;
+
+impl Visitor for NoTaps {
+    fn want(&self, _: Site) -> Want {
+        Want::Skip
+    }
+
+    fn visit(&mut self, _: Site, _: &[RowId], _: TensorMut<'_>) -> Result<()> {
+        Ok(())
+    }
+}
