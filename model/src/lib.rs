@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod config;
 mod error;
 pub mod formats;
+mod json;
 pub mod new;
 pub mod prompt;
 
