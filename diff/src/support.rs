@@ -20,6 +20,16 @@ pub(crate) fn noise(seed: u64, n: usize) -> Vec<f64> {
     (0..n).map(|_| value()).collect()
 }
 
+/// Seeded normal values of unit variance (Box-Muller over the mantissas of [`noise`]).
+pub(crate) fn gaussian(seed: u64, n: usize) -> Vec<f64> {
+    let mut state = seed;
+    let mut unit = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    (0..n).map(|_| f64::from(((-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos()) as f32)).collect()
+}
+
 pub(crate) fn f32s(values: &[f64]) -> Vec<f32> {
     values.iter().map(|&v| v as f32).collect()
 }
