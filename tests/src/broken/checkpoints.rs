@@ -24,6 +24,13 @@ fn shard(files: &mut Files, edit: impl FnOnce(&mut serde_json::Value)) {
     files.insert("model-00002-of-00002.safetensors".to_string(), pack(all[half..].to_vec()));
 }
 
+/// Adds a vector of eight zeros.
+fn add(files: &mut Files, name: &str, dtype: &str, width: usize) {
+    let mut all = tensors(&files[FILE]);
+    all.push((name.to_string(), dtype.to_string(), vec![8], vec![0; 8 * width]));
+    files.insert(FILE.to_string(), pack(all));
+}
+
 fn f32s(bytes: &mut [u8], value: f32) {
     bytes[..4].copy_from_slice(&value.to_le_bytes());
 }
@@ -66,9 +73,10 @@ pub(super) fn all() -> Vec<Broken> {
         }),
         ("overlapping offsets", &[FILE, "overlap"], |f| {
             header(f, FILE, |h| {
-                let first = h["norm.weight"]["data_offsets"].clone();
-                // Both BF16 [128]: the sizes still fit, only the place is another tensor's.
-                h["layers.0.attn_norm.weight"]["data_offsets"] = first;
+                // Two bytes into the tensor before it; every size still fits.
+                let offsets = &mut h["norm.weight"]["data_offsets"];
+                let at = |i: usize| offsets[i].as_u64().expect("an offset") - 2;
+                *offsets = json!([at(0), at(1)]);
             });
         }),
         ("offsets the wrong way round", &[FILE, "norm.weight", "end before they start"], |f| {
@@ -99,23 +107,25 @@ pub(super) fn all() -> Vec<Broken> {
             header(f, FILE, |h| h["layers.0.attn.wq_a.scale"]["dtype"] = json!("I8"));
         }),
         ("matrix with transposed shape", &["layers.0.attn.wq_b", "transposed"], |f| {
-            header(f, FILE, |h| h["layers.0.attn.wq_b.weight"]["shape"].as_array_mut().expect("a shape").reverse());
+            header(f, FILE, |h| {
+                for name in ["layers.0.attn.wq_b.weight", "layers.0.attn.wq_b.scale"] {
+                    h[name]["shape"].as_array_mut().expect("a shape").reverse();
+                }
+            });
         }),
         ("experts of half the width", &["layers.2.ffn.experts.3.w1"], |f| {
             header(f, FILE, |h| h["layers.2.ffn.experts.3.w1.weight"]["shape"] = json!([64, 128]));
         }),
-        ("missing norm", &["layers.1.attn_norm.weight", "missing"], |f| remove(f, FILE, "layers.1.attn_norm.weight")),
+        ("missing norm", &["layers.1.attn_norm", "missing"], |f| remove(f, FILE, "layers.1.attn_norm.weight")),
         ("missing scale", &["layers.1.attn.wkv", "scale"], |f| remove(f, FILE, "layers.1.attn.wkv.scale")),
-        ("unknown tensor", &["layers.0.attn.bogus.weight", "not used"], |f| {
-            text(f, FILE, |t| t.replace("layers.0.attn.q_norm.weight", "layers.0.attn.bogus.weight"));
+        ("unknown tensor", &[FILE, "layers.0.attn.bogus.weight", "not used"], |f| {
+            add(f, "layers.0.attn.bogus.weight", "BF16", 2);
         }),
-        ("tensors of a layer that the config doesn't have", &["layers.9.attn_norm.weight"], |f| {
-            text(f, FILE, |t| t.replace("layers.4.attn_norm.weight", "layers.9.attn_norm.weight"));
+        ("tensor of a layer that the config doesn't have", &[FILE, "layers.9.attn_norm.weight", "not used"], |f| {
+            add(f, "layers.9.attn_norm.weight", "BF16", 2);
         }),
-        ("bias in a hash layer", &["layers.1.ffn.gate.bias"], |f| {
-            let mut all = tensors(&f[FILE]);
-            all.push(("layers.1.ffn.gate.bias".to_string(), "F32".to_string(), vec![8], vec![0; 32]));
-            f.insert(FILE.to_string(), pack(all));
+        ("bias in a hash layer", &[FILE, "layers.1.ffn.gate.bias", "num_hash_layers"], |f| {
+            add(f, "layers.1.ffn.gate.bias", "F32", 4);
         }),
         ("index that is no JSON", &[INDEX], |f| {
             shard(f, |_| ());
@@ -139,7 +149,11 @@ pub(super) fn all() -> Vec<Broken> {
         ("index that names the wrong shard", &["norm.weight", "another shard"], |f| {
             shard(f, |index| {
                 let now = index["weight_map"]["norm.weight"].as_str().expect("a name").to_string();
-                let other = if now.contains("00001-of") { now.replace("00001-of", "00002-of") } else { now.replace("00002-of", "00001-of") };
+                let other = if now.contains("00001-of") {
+                    now.replace("00001-of", "00002-of")
+                } else {
+                    now.replace("00002-of", "00001-of")
+                };
                 index["weight_map"]["norm.weight"] = json!(other);
             });
         }),
@@ -150,22 +164,14 @@ pub(super) fn all() -> Vec<Broken> {
         }),
         ("one tensor in two shards", &["norm.weight", "two tensors for one place"], |f| {
             shard(f, |_| ());
-            let first = "model-00001-of-00002.safetensors";
-            let second = "model-00002-of-00002.safetensors";
-            let mut all = tensors(&f[first]);
-            let copies = tensors(&f[second]);
-            for name in ["norm.weight"] {
-                let has = |list: &[super::edit::Stored]| list.iter().find(|t| t.0 == name).cloned();
-                let copy = has(&all).or_else(|| has(&copies)).expect("the tensor");
-                if has(&all).is_none() {
-                    all.push(copy);
-                } else {
-                    let mut both = copies.clone();
-                    both.push(copy);
-                    f.insert(second.to_string(), pack(both));
-                }
+            let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+            let both: Vec<_> = shards.iter().flat_map(|shard| tensors(&f[*shard])).collect();
+            let copy = both.iter().find(|t| t.0 == "norm.weight").expect("the tensor");
+            for shard in shards {
+                let mut all: Vec<_> = tensors(&f[shard]).into_iter().filter(|t| t.0 != copy.0).collect();
+                all.push(copy.clone());
+                f.insert(shard.to_string(), pack(all));
             }
-            f.insert(first.to_string(), pack(all));
         }),
     ];
     let values: Vec<(&str, &[&str], fn(&mut Files))> = vec![

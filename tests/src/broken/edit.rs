@@ -15,26 +15,26 @@ fn split(file: &[u8]) -> (Map<String, Value>, Vec<u8>) {
 }
 
 /// Joins header text and data; the header may be anything.
-pub fn join(header: &str, data: &[u8]) -> Vec<u8> {
+pub(super) fn join(header: &str, data: &[u8]) -> Vec<u8> {
     let padded = format!("{header}{}", " ".repeat(header.len().next_multiple_of(8) - header.len()));
     [&(padded.len() as u64).to_le_bytes(), padded.as_bytes(), data].concat()
 }
 
 /// Edits the header of `files[name]`; the data stays.
-pub fn header(files: &mut Files, name: &str, edit: impl FnOnce(&mut Map<String, Value>)) {
+pub(super) fn header(files: &mut Files, name: &str, edit: impl FnOnce(&mut Map<String, Value>)) {
     let (mut head, data) = split(&files[name]);
     edit(&mut head);
     files.insert(name.to_string(), join(&Value::Object(head).to_string(), &data));
 }
 
 /// Edits the header's text of `files[name]`: what JSON can't say twice.
-pub fn text(files: &mut Files, name: &str, edit: impl FnOnce(&str) -> String) {
+pub(super) fn text(files: &mut Files, name: &str, edit: impl FnOnce(&str) -> String) {
     let (head, data) = split(&files[name]);
     files.insert(name.to_string(), join(&edit(&Value::Object(head).to_string()), &data));
 }
 
 /// Edits the bytes of one tensor in place.
-pub fn values(files: &mut Files, name: &str, tensor: &str, edit: impl FnOnce(&mut [u8])) {
+pub(super) fn values(files: &mut Files, name: &str, tensor: &str, edit: impl FnOnce(&mut [u8])) {
     let (head, mut data) = split(&files[name]);
     let offsets = &head[tensor]["data_offsets"];
     let at = |i: usize| offsets[i].as_u64().expect("an offset") as usize;
@@ -43,16 +43,16 @@ pub fn values(files: &mut Files, name: &str, tensor: &str, edit: impl FnOnce(&mu
 }
 
 /// Takes a tensor out of the file, header and bytes.
-pub fn remove(files: &mut Files, name: &str, tensor: &str) {
+pub(super) fn remove(files: &mut Files, name: &str, tensor: &str) {
     let all = tensors(&files[name]).into_iter().filter(|t| t.0 != tensor).collect();
     files.insert(name.to_string(), pack(all));
 }
 
 /// Name, dtype, shape, bytes.
-pub type Stored = (String, String, Vec<u64>, Vec<u8>);
+pub(super) type Stored = (String, String, Vec<u64>, Vec<u8>);
 
 /// All tensors of a whole file, in the order of their bytes.
-pub fn tensors(file: &[u8]) -> Vec<Stored> {
+pub(super) fn tensors(file: &[u8]) -> Vec<Stored> {
     let (head, data) = split(file);
     let mut out: Vec<(usize, Stored)> = Vec::new();
     for (name, info) in head.into_iter().filter(|(name, _)| name != "__metadata__") {
@@ -66,7 +66,7 @@ pub fn tensors(file: &[u8]) -> Vec<Stored> {
 }
 
 /// A safetensors file of these tensors.
-pub fn pack(tensors: Vec<Stored>) -> Vec<u8> {
+pub(super) fn pack(tensors: Vec<Stored>) -> Vec<u8> {
     let (mut head, mut data) = (Map::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
         let end = data.len() + bytes.len();
@@ -77,7 +77,7 @@ pub fn pack(tensors: Vec<Stored>) -> Vec<u8> {
 }
 
 /// Edits a JSON file.
-pub fn json_file(files: &mut Files, name: &str, edit: impl FnOnce(&mut Map<String, Value>)) {
+pub(super) fn json_file(files: &mut Files, name: &str, edit: impl FnOnce(&mut Map<String, Value>)) {
     let mut map: Map<String, Value> = serde_json::from_slice(&files[name]).expect("whole JSON");
     edit(&mut map);
     files.insert(name.to_string(), Value::Object(map).to_string().into_bytes());

@@ -13,7 +13,7 @@ mod traces;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub use edit::{Files, header, pack, values};
+pub use edit::Files;
 
 /// What kind of input is broken, and so which reader has to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
