@@ -103,14 +103,7 @@ pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
 }
 
 /// As [`matmul`], into columns `first..first+n` of rows of `stride` values.
-pub(crate) fn matmul_into<T: Real>(
-    isa: Isa,
-    x: &[&[T]],
-    w: &Packed<T>,
-    out: &mut [T],
-    stride: usize,
-    first: usize,
-) {
+pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
     assert!(x.iter().all(|row| row.len() == w.k), "a row does not have the weight's {} inputs", w.k);
     let m = x.len();
     if m == 0 || w.n == 0 {
