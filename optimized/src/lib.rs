@@ -11,9 +11,10 @@ mod ops;
 mod optimized;
 mod patches;
 mod plan;
-mod quant;
+pub mod quant;
 mod serving;
 
+pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
 pub use patches::{Claim, Patch, PatchOption, Risk, patches};
 pub use plan::{

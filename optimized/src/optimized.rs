@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
-use karat_seam::{
-    Block, Blocks, Lane, Layer, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor,
-};
+use karat_seam::{Block, Blocks, Lane, Layer, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
 use sha2::{Digest, Sha256};
 
 use crate::arith::NUMERICS_VERSION;
@@ -110,7 +108,8 @@ impl Optimized {
     fn embed_rows(&self, see: &mut dyn Visitor) -> karat_seam::Result<Streams> {
         let config = self.config();
         let (d, hc) = (config.hidden_size, config.hc_mult);
-        let table = vector(&self.checkpoint, "embed.weight", config.vocab_size * d).map_err(karat_seam::Error::source)?;
+        let table =
+            vector(&self.checkpoint, "embed.weight", config.vocab_size * d).map_err(karat_seam::Error::source)?;
         let mut out = Vec::with_capacity(self.schedule.rows.len() * hc * d);
         for segment in &self.schedule.segments {
             let mut x = Vec::with_capacity(segment.rows.len() * d);

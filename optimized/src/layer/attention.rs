@@ -225,7 +225,11 @@ impl Resident<'_> {
             for (s, list) in selected.iter_mut().enumerate() {
                 let visible = self.entries_after(position(s) as usize + 1) as u32;
                 let forced = forced.entries.get(position(s) as usize).ok_or_else(|| {
-                    karat_seam::Error::Request(format!("forced entries of layer {} lack position {}", self.l, position(s)))
+                    karat_seam::Error::Request(format!(
+                        "forced entries of layer {} lack position {}",
+                        self.l,
+                        position(s)
+                    ))
                 })?;
                 *list = forced.iter().copied().filter(|e| *e < visible).collect();
             }
@@ -303,8 +307,7 @@ impl Resident<'_> {
             if step.phase == Phase::Decode {
                 window.write(own);
             }
-            let (ring, o, lse) =
-                (&*window, &mut o[lo * heads * hd..hi * heads * hd], &mut lse[lo * heads..hi * heads]);
+            let (ring, o, lse) = (&*window, &mut o[lo * heads * hd..hi * heads * hd], &mut lse[lo * heads..hi * heads]);
             o.par_chunks_exact_mut(heads * hd).zip(lse.par_chunks_exact_mut(heads)).enumerate().for_each(
                 |(i, (o, lse))| {
                     let mut keys = self.gather(step, i, ring, own, &input.selected[lo + i], input);

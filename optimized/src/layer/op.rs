@@ -2,11 +2,11 @@
 
 use karat_seam::{Data, Error, Op, Phase, Result, Routing, RowId, Tap, Tensor};
 
+use super::Resident;
 use super::attention::{AttendInput, GivenKv, LayerState};
 use super::experts::Batch;
 use super::keys::convert;
 use super::taps::{entries_of, mask, tail};
-use super::Resident;
 use crate::ops::index::Vectors;
 use crate::ops::{experts, hc, index, key_value, norm, output, query, route};
 use crate::serving::Segment;

@@ -101,7 +101,12 @@ impl Resident<'_> {
     }
 
     /// Experts and weights of some rows from their logits `[S,E]`.
-    pub(super) fn route_rows(&self, rows: &[RowId], logits: &[f32], routing: Routing<'_>) -> Result<(Vec<i64>, Vec<f32>)> {
+    pub(super) fn route_rows(
+        &self,
+        rows: &[RowId],
+        logits: &[f32],
+        routing: Routing<'_>,
+    ) -> Result<(Vec<i64>, Vec<f32>)> {
         let config = self.config();
         let (k, experts) = (config.num_experts_per_tok, config.n_routed_experts);
         let (mut idx, mut wt) = (Vec::with_capacity(rows.len() * k), Vec::with_capacity(rows.len() * k));
@@ -121,7 +126,8 @@ impl Resident<'_> {
         let Some(forced) = forced else { return Ok(None) };
         let k = self.config().num_experts_per_tok;
         let at = row.pos as usize * k;
-        let list = forced.experts.get(at..at + k).filter(|l| l.iter().all(|e| (*e as usize) < self.config().n_routed_experts));
+        let list =
+            forced.experts.get(at..at + k).filter(|l| l.iter().all(|e| (*e as usize) < self.config().n_routed_experts));
         list.map(Some).ok_or_else(|| {
             Error::Request(format!("forced experts of layer {} lack position {} or are out of range", self.l, row.pos))
         })
@@ -199,12 +205,5 @@ impl Resident<'_> {
 }
 
 /// Ops of the feed-forward half, for coverage.
-const FFN_OPS: &[Op] = &[
-    Op::HcFfnPre,
-    Op::FfnNorm,
-    Op::Route,
-    Op::Experts,
-    Op::SharedExpert,
-    Op::CombineExperts,
-    Op::HcFfnPost,
-];
+const FFN_OPS: &[Op] =
+    &[Op::HcFfnPre, Op::FfnNorm, Op::Route, Op::Experts, Op::SharedExpert, Op::CombineExperts, Op::HcFfnPost];

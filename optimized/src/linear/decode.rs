@@ -65,12 +65,8 @@ pub(super) fn packed(bytes: &[u8]) -> Vec<f32> {
 /// Non-negative integers of a tensor (I64 or I32).
 pub(crate) fn indices(raw: &RawTensor<'_>) -> Result<Vec<u32>> {
     let out = match raw.dtype {
-        Dtype::I64 => {
-            raw.bytes.as_chunks::<8>().0.iter().map(|c| u32::try_from(i64::from_le_bytes(*c)).ok()).collect()
-        }
-        Dtype::I32 => {
-            raw.bytes.as_chunks::<4>().0.iter().map(|c| u32::try_from(i32::from_le_bytes(*c)).ok()).collect()
-        }
+        Dtype::I64 => raw.bytes.as_chunks::<8>().0.iter().map(|c| u32::try_from(i64::from_le_bytes(*c)).ok()).collect(),
+        Dtype::I32 => raw.bytes.as_chunks::<4>().0.iter().map(|c| u32::try_from(i32::from_le_bytes(*c)).ok()).collect(),
         _ => None,
     };
     out.ok_or_else(|| Error::input("expected a table of non-negative integers (I64 or I32)").at(&raw.name))

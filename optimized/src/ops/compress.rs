@@ -53,7 +53,14 @@ impl CompressorWeights {
     }
 
     /// entry = rope(RMSNorm(B(pooled))) at the position of the window's first token.
-    pub(crate) fn finish(&self, rules: &Numerics, eps: f32, rope: &Rope, mut entry: Vec<f32>, window: usize) -> Vec<f32> {
+    pub(crate) fn finish(
+        &self,
+        rules: &Numerics,
+        eps: f32,
+        rope: &Rope,
+        mut entry: Vec<f32>,
+        window: usize,
+    ) -> Vec<f32> {
         let rounds = rules.store.rounds();
         round_rows(rounds, &mut entry);
         let r = inverse_rms(&entry, eps);
@@ -61,7 +68,7 @@ impl CompressorWeights {
             let y = w * (*v * r);
             *v = if rounds { bf16(y) } else { y };
         }
-        rope.at((window * self.ratio) as u32).apply(rules, &mut entry, false);
+        rope.at((window * self.ratio) as u32).apply(rules.store, &mut entry, false);
         entry
     }
 }

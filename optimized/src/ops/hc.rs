@@ -39,7 +39,8 @@ pub(crate) fn coefficients(rules: &Numerics, config: &Config, w: &HcWeights, h: 
         post.iter_mut().for_each(|v| *v = 2.0 * sigmoid(*v));
         sinkhorn(comb, hc, config.hc_sinkhorn_iters, eps);
     });
-    let part = |range: std::ops::Range<usize>| mixed.chunks_exact(mixes).flat_map(|m| m[range.clone()].to_vec()).collect();
+    let part =
+        |range: std::ops::Range<usize>| mixed.chunks_exact(mixes).flat_map(|m| m[range.clone()].to_vec()).collect();
     Coefficients { pre: part(0..hc), post: part(hc..2 * hc), comb: part(2 * hc..mixes) }
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn query(
     round_rows(rules.store.rounds(), &mut q);
     rows(&mut q, wq_b.rows, |s, row| {
         let turn = rope.at(position(s));
-        row.chunks_exact_mut(config.index_head_dim).for_each(|head| turn.apply(rules, head, false));
+        row.chunks_exact_mut(config.index_head_dim).for_each(|head| turn.apply(rules.store, head, false));
     });
     prepare(&rules.index, rules.store, config.index_head_dim, q)
 }
@@ -100,7 +100,15 @@ pub(crate) fn weights(rules: &Numerics, config: &Config, weights_proj: &Linear, 
 }
 
 /// Scores of one query `q [Hi,di]` with head weights `w [Hi]` against the first `scores.len()` keys.
-pub(crate) fn score(rule: &IndexRule, di: usize, q: &[f32], q_scales: &[f32], w: &[f32], keys: &Vectors, scores: &mut [f32]) {
+pub(crate) fn score(
+    rule: &IndexRule,
+    di: usize,
+    q: &[f32],
+    q_scales: &[f32],
+    w: &[f32],
+    keys: &Vectors,
+    scores: &mut [f32],
+) {
     let (n, heads) = (scores.len(), w.len());
     if n == 0 {
         return;

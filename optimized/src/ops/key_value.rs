@@ -24,7 +24,7 @@ pub(crate) fn key_value(
     round_rows(rules.store.rounds(), &mut kv);
     rms_norm(rules, &mut kv, kv_norm, config.rms_norm_eps as f32);
     rows(&mut kv, config.head_dim, |s, row| {
-        rope.at(position(s)).apply(rules, row, false);
+        rope.at(position(s)).apply(rules.store, row, false);
         store_kv(rules, config, row);
     });
     kv

@@ -22,7 +22,7 @@ pub(crate) fn down(
     let mut o = o.to_vec();
     rows(&mut o, width, |s, row| {
         let turn = rope.at(position(s));
-        row.chunks_exact_mut(hd).for_each(|head| turn.apply(rules, head, true));
+        row.chunks_exact_mut(hd).for_each(|head| turn.apply(rules.store, head, true));
     });
     let part = width / groups;
     let mut z = vec![0.0; o.len() / width * groups * rank];

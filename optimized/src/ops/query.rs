@@ -41,7 +41,7 @@ pub(crate) fn up(
                 }
                 QueryNorm::Bf16Chain => bf16_norm(head, eps),
             }
-            turn.apply(rules, head, false);
+            turn.apply(rules.store, head, false);
         }
     });
     q

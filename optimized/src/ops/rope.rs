@@ -4,22 +4,23 @@ use karat_model::Config;
 use karat_model::config::LayerKind;
 
 use crate::arith::bf16;
-use crate::plan::Numerics;
+use crate::plan::Store;
 
 /// The rotation of one kind of layer.
-#[derive(Debug, Clone)]
-pub(crate) struct Rope {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rope {
     inv_freq: Vec<f32>,
 }
 
 /// cos and sin of each pair at one position.
-pub(crate) struct Turn {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
     pairs: Vec<(f32, f32)>,
 }
 
 impl Rope {
     /// Sliding layers: base rope_theta, plain. Compressed layers: base compress_rope_theta with YaRN.
-    pub(crate) fn of(config: &Config, kind: LayerKind) -> Self {
+    pub fn of(config: &Config, kind: LayerKind) -> Self {
         let rd = config.qk_rope_head_dim;
         let base = match kind {
             LayerKind::Sliding => config.rope_theta,
@@ -54,7 +55,7 @@ impl Rope {
     }
 
     /// The rotation at a position; the angle is fp32(pos) * fp32(inv_freq) rounded to f32, as every engine has it.
-    pub(crate) fn at(&self, position: u32) -> Turn {
+    pub fn at(&self, position: u32) -> Turn {
         let pairs = self.inv_freq.iter().map(|f| {
             let angle = f64::from(position as f32 * f);
             (angle.cos() as f32, angle.sin() as f32)
@@ -62,17 +63,16 @@ impl Rope {
         Turn { pairs: pairs.collect() }
     }
 
-    /// Frequencies, for tests.
-    #[cfg(test)]
-    pub(crate) fn inv_freq(&self) -> &[f32] {
+    /// Frequency of each pair, f32.
+    pub fn inv_freq(&self) -> &[f32] {
         &self.inv_freq
     }
 }
 
 impl Turn {
     /// Rotates the last dims of one head in place, forward or inverse, and stores them: B().
-    pub(crate) fn apply(&self, rules: &Numerics, head: &mut [f32], inverse: bool) {
-        let rounds = rules.store.rounds();
+    pub fn apply(&self, store: Store, head: &mut [f32], inverse: bool) {
+        let rounds = store.rounds();
         let start = head.len() - 2 * self.pairs.len();
         for (pair, &(cos, sin)) in head[start..].chunks_exact_mut(2).zip(&self.pairs) {
             let sin = if inverse { -sin } else { sin };

@@ -56,8 +56,7 @@ struct Base {
 
 impl SplitK {
     fn base(self, scale: f32) -> Base {
-        let (exp, unit): (fn(f32) -> f32, f32) =
-            if self.exp2 { (exp2, std::f32::consts::LN_2) } else { (exp, 1.0) };
+        let (exp, unit): (fn(f32) -> f32, f32) = if self.exp2 { (exp2, std::f32::consts::LN_2) } else { (exp, 1.0) };
         let scale = if self.exp2 { scale * std::f32::consts::LOG2_E } else { scale };
         Base { after: if self.fold_scale { 1.0 } else { scale }, exp, unit }
     }

@@ -162,8 +162,7 @@ impl Request {
             let names: Vec<&str> = REGISTRY.iter().map(|p| p.name).collect();
             Error::usage("unknown speed patch").at("--patches").expected(names.join(", ")).found(name)
         })?;
-        let mut given: BTreeMap<_, _> =
-            patch.options.iter().map(|o| (o.name, (o.default.to_string(), o))).collect();
+        let mut given: BTreeMap<_, _> = patch.options.iter().map(|o| (o.name, (o.default.to_string(), o))).collect();
         for part in parts {
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let Some(option) = patch.options.iter().find(|o| o.name == key.trim()) else {

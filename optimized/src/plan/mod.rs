@@ -8,9 +8,7 @@ use karat_model::{Config, Result};
 use karat_seam::{Op, Phase};
 
 pub(crate) use numerics::ACT_BLOCK;
-pub use numerics::{
-    Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Product, QueryNorm, SplitK, Store,
-};
+pub use numerics::{Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Product, QueryNorm, SplitK, Store};
 pub use stock::{Profile, Stock};
 
 use crate::History;

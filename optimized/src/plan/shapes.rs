@@ -44,10 +44,12 @@ pub(super) fn check(stock: Stock, rules: &Numerics, config: &Config) -> Result<(
                 divides(format!("{layer}.attn.indexer"), di, block, "dims of an index head")?;
             }
             if rules.index.hadamard && !di.is_power_of_two() {
-                return Err(Error::usage(format!("stock profile `{stock}` cannot run this model: dims of an index head"))
-                    .at(format!("{layer}.attn.indexer"))
-                    .expected("a power of two, for the Hadamard rotation")
-                    .found(di));
+                return Err(Error::usage(format!(
+                    "stock profile `{stock}` cannot run this model: dims of an index head"
+                ))
+                .at(format!("{layer}.attn.indexer"))
+                .expected("a power of two, for the Hadamard rotation")
+                .found(di));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// Sylvester-order Hadamard transform of one vector, scaled by len^-0.5, in place: f32 butterflies of stride 1, 2, 4, ...
 /// The length is a power of two. Orthogonal: in exact arithmetic it changes no dot product.
-pub(crate) fn hadamard(x: &mut [f32]) {
+pub fn hadamard(x: &mut [f32]) {
     debug_assert!(x.len().is_power_of_two());
     let mut stride = 1;
     while stride < x.len() {

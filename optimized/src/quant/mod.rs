@@ -2,7 +2,7 @@
 
 mod hadamard;
 
-pub(crate) use hadamard::hadamard;
+pub use hadamard::hadamard;
 
 use crate::arith::{e2m1, e4m3};
 
@@ -38,12 +38,12 @@ pub(crate) fn q8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], s
 }
 
 /// Q8(x, block) in place: values code * scale.
-pub(crate) fn q8(x: &mut [f32], block: usize, floor: f32) {
+pub fn q8(x: &mut [f32], block: usize, floor: f32) {
     in_place(x, block, |x, codes, scales| q8_codes(x, block, floor, codes, scales));
 }
 
 /// Q4(x, block) in place: E2M1 values with a power-of-two scale, maximum floored at 6 * 2^-126.
-pub(crate) fn q4(x: &mut [f32], block: usize) {
+pub fn q4(x: &mut [f32], block: usize) {
     let floor = E2M1_MAX * f32::MIN_POSITIVE;
     in_place(x, block, |x, codes, scales| {
         let a = largest(x, floor);

@@ -4,7 +4,9 @@ use super::*;
 
 #[test]
 fn the_scale_is_the_smallest_power_of_two_that_holds_the_maximum() {
-    for (x, want) in [(1.0, 1.0), (1.0000001, 2.0), (0.75, 1.0), (0.5, 0.5), (3.0, 4.0), (2f32.powi(-126), 2f32.powi(-126))] {
+    for (x, want) in
+        [(1.0, 1.0), (1.0000001, 2.0), (0.75, 1.0), (0.5, 0.5), (3.0, 4.0), (2f32.powi(-126), 2f32.powi(-126))]
+    {
         assert_eq!(power_of_two_at_least(x), want);
     }
 }
