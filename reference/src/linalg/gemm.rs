@@ -124,6 +124,14 @@ pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mu
     }
 }
 
+/// As [`matmul`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
+pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T]) {
+    debug_assert_eq!(out.len(), x.len() * w.n);
+    for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * w.n).max(1))) {
+        row_block(isa, rows, w, out, w.n, 0);
+    }
+}
+
 fn row_block<T: Real>(isa: Isa, rows: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
     let mut acc = [[0f64; LANES]; ROW_BLOCK];
     for p in 0..w.panels() {
