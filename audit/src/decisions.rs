@@ -92,23 +92,21 @@ fn tap_rows(
     let rows = align::common(&own.rows, &theirs.rows);
     let width = own.tensor.width().max(theirs.tensor.width());
     let name = site.to_string();
-    let (Some(g), Some(c)) =
-        (align::take(site.tap, own, &rows, width), align::take(site.tap, theirs, &rows, width))
+    let (Some(g), Some(c)) = (align::take(site.tap, own, &rows, width), align::take(site.tap, theirs, &rows, width))
     else {
         return Ok(());
     };
     let score_tap = if site.tap == Tap::AttnSelected { Tap::AttnIndexScore } else { Tap::FfnRouterLogits };
     let score_width = if site.tap == Tap::AttnSelected { width } else { 0 };
     let (raw, scores) = scores.unzip();
-    let pick = |s: Option<&'_ Recorded>| s.and_then(|s| align::take(score_tap, s, &rows, score_width).map(Cow::into_owned));
+    let pick =
+        |s: Option<&'_ Recorded>| s.and_then(|s| align::take(score_tap, s, &rows, score_width).map(Cow::into_owned));
     let (raw, scores) = (pick(raw), pick(scores));
     let decisions = match site.tap {
         Tap::AttnSelected => discrete::entries(&name, &g, &c, scores.as_ref())?,
         _ => discrete::experts(&name, &g, &c, scores.as_ref())?,
     };
-    let noise = |row: usize, phase: Phase| {
-        Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, row))
-    };
+    let noise = |row: usize, phase: Phase| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, row));
     for phase in [Phase::Prefill, Phase::Decode] {
         let mine = |row: usize| at.phase(site.tap, rows[row]) == phase;
         let of_phase: Vec<usize> = (0..rows.len()).filter(|r| mine(*r)).collect();

@@ -110,7 +110,8 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
     for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
         let phase = candidate.path.phase_of(*row);
         let s = noise(*row);
-        let generated = spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
+        let generated =
+            spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
         walk.out.tokens.push(TokenRow {
             scenario: scenario.to_string(),
             sequence: sequence.id.clone(),
@@ -126,7 +127,14 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
             expected_flip_probability: s.map(|s| expected_flip_probability(p.margin_golden, s)),
             top_k_overlap: p.top_k_overlap,
             target_rank: p.target_rank.map(u64::from),
-            stratum: if next.is_none() { "end" } else if generated { "generated" } else { "prompt" }.to_string(),
+            stratum: if next.is_none() {
+                "end"
+            } else if generated {
+                "generated"
+            } else {
+                "prompt"
+            }
+            .to_string(),
             patch_set: candidate.patch_set.clone(),
             target_logprob_golden: p.target_log_prob_golden,
             target_logprob_candidate: p.target_log_prob,

@@ -181,7 +181,9 @@ fn input_error(walk: &Walk<'_, '_>, i: usize, seq: u32) -> Result<BTreeMap<Phase
 /// Compares the embeddings: nothing comes in before them.
 pub(crate) fn compare_embed(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
     for i in 0..walk.runners.len() {
-        let on_x2 = [(i, Recorder { taps: golden.taps.clone(), ..Recorder::all() })].into();
+        let mut on_x2 = Recorder::all();
+        on_x2.taps.clone_from(&golden.taps);
+        let on_x2 = [(i, on_x2)].into();
         compare_block(walk, i, Block::Embed, &Lanes { on_x: golden, on_x2: &on_x2, floor: None })?;
         walk.runners[i].choices = Choices::default();
     }

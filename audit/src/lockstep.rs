@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use karat_bundle::{Finding, FlipRow, TapRow, TokenRow, Verdict};
-use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, RowId, Routing, Site, Streams, Tap};
+use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routing, RowId, Site, Streams, Tap};
 
 use crate::candidate::Candidate;
 use crate::facts::Facts;
@@ -115,7 +115,8 @@ impl Lockstep<'_> {
                 if a.ids == b.ids {
                     continue;
                 }
-                let at = a.ids.iter().zip(b.ids.iter()).position(|(x, y)| x != y).unwrap_or(a.ids.len().min(b.ids.len()));
+                let at =
+                    a.ids.iter().zip(b.ids.iter()).position(|(x, y)| x != y).unwrap_or(a.ids.len().min(b.ids.len()));
                 let show = |ids: &[u32]| ids.get(at).map_or("nothing".to_string(), u32::to_string);
                 return unproven(format!(
                     "ids differ: sequence {}, position {at}: golden ran {}, {who} holds {}: nothing was compared",
@@ -147,7 +148,10 @@ impl Lockstep<'_> {
             out.wall[1] += start.elapsed().as_secs_f64();
             let mut x2 = streams.as_ref().and_then(|s| align::streams(s, &x.rows));
             if x2.is_none() {
-                out.notes.push(format!("{}: no embedding, so golden's is taken as the input of layer 0", candidate.path.name()));
+                out.notes.push(format!(
+                    "{}: no embedding, so golden's is taken as the input of layer 0",
+                    candidate.path.name()
+                ));
                 x2 = Some(x.clone());
             }
             runners.push(Runner { x: streams, x_golden_rows: x2, seen, choices: Choices::default() });
@@ -197,7 +201,6 @@ impl Walk<'_, '_> {
         seen.taps.keys().filter(|(site, _)| site.block == block).copied().collect()
     }
 }
-
 
 /// Taps whose second axis follows the expert slots.
 pub(crate) fn follows_slots(tap: Tap) -> bool {
