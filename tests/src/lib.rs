@@ -1,5 +1,7 @@
 //! Support for the cross-crate tests: the oracle fixtures and comparisons.
 
+pub mod broken;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
