@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use karat_bundle::{Finding, FlipRow, TapRow, TokenRow, Verdict};
-use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routing, RowId, Site, Streams, Tap};
+use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routing, Site, Streams, Tap};
 
 use crate::candidate::Candidate;
 use crate::facts::Facts;
 use crate::progress::{Progress, Steps};
-use crate::{Result, align, choices, head, layer};
+use crate::{Result, align, head, layer};
 
 /// What to compare.
 pub struct Lockstep<'a> {
@@ -75,7 +75,7 @@ pub(crate) struct Walk<'a, 'b> {
     pub(crate) passes: u64,
 }
 
-impl Lockstep<'_> {
+impl<'a> Lockstep<'a> {
     /// Runs the comparison. Call it inside the thread pool that comparing should use.
     pub fn run(&self, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome> {
         let mut out = Outcome::default();
@@ -129,7 +129,7 @@ impl Lockstep<'_> {
         None
     }
 
-    fn embed<'b>(&'b self, mut out: Outcome, steps: &mut Steps<'_>) -> Result<Walk<'_, 'b>> {
+    fn embed<'b>(&'b self, mut out: Outcome, steps: &mut Steps<'_>) -> Result<Walk<'a, 'b>> {
         let mut golden = Recorder::all();
         steps.next("golden embedding")?;
         let start = Instant::now();
