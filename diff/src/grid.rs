@@ -41,7 +41,7 @@ impl Grid {
 
     /// Cuts every row into `n` equal parts: streams of `[S,hc,D]`, heads of `[S,H,hd]`.
     pub fn equal_parts(mut self, n: usize) -> Result<Self> {
-        if n == 0 || self.width % n != 0 {
+        if n == 0 || !self.width.is_multiple_of(n) {
             return Err(Error::Request(format!("a row of {} values can't be cut into {n} equal parts", self.width)));
         }
         self.ends = (1..=n).map(|i| i * (self.width / n)).collect();

@@ -77,7 +77,7 @@ impl Decisions {
 
     /// Rows where golden's own boundary is a tie.
     pub fn tied_rows(&self) -> usize {
-        self.rows.iter().filter(|r| r.ties.is_some_and(|t| t.is_tied())).count()
+        self.rows.iter().filter(|r| r.ties.is_some_and(Ties::is_tied)).count()
     }
 
     /// Flips whose margin `noise` (predicted standard deviation of one score) can't explain: margin > 4·noise·√2.

@@ -27,7 +27,7 @@ impl Default for Counts {
 
 impl Counts {
     /// Counts one element a slot number.
-    #[inline(always)]
+    #[inline]
     pub(super) fn add(&mut self, slots: &[u8]) {
         for &slot in slots {
             // The highest slot number is NOWHERE; the clamp only spares the bounds check.

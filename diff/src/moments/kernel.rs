@@ -3,6 +3,8 @@
 //! Element i of a run goes to lane i mod 8; the lanes are joined at the end as ((0+4)+(2+6)) + ((1+5)+(3+7)). No
 //! operation is fused, so every instruction set gives the same bits.
 
+#![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
+
 use super::histogram::{LAST, NOWHERE, RELATIVE_LOWEST, ULP_LOWEST, ZERO};
 use super::{At, Format, Sums, Tally, Value};
 use crate::storage::exponent;
@@ -80,7 +82,7 @@ fn load<X: Value, Y: Value>(chunk: &mut Chunk, x: &[X], y: &[Y]) -> bool {
         chunk.y[i] = y;
         chunk.d[i] = y - x;
         // 0 for finite values, NaN otherwise; NaN stays.
-        probe[i % LANES] += (x - x) + (y - y);
+        probe[i % LANES] += x * 0.0 + y * 0.0;
     }
     probe.iter().sum::<f64>() == 0.0
 }
@@ -159,8 +161,8 @@ fn count(chunk: &Chunk, format: Format, sums: &mut Sums) {
         for l in 0..LANES {
             let (x, y) = (chunk.x[at + l], chunk.y[at + l]);
             counts[0][l] += u64::from(y.abs() == format.largest);
-            counts[1][l] += u64::from((y == 0.0) & (x != 0.0));
-            counts[2][l] += u64::from((x == 0.0) & (y != 0.0));
+            counts[1][l] += u64::from(y == 0.0 && x != 0.0);
+            counts[2][l] += u64::from(x == 0.0 && y != 0.0);
         }
         at += LANES;
     }

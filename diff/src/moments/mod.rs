@@ -113,14 +113,14 @@ pub(crate) trait Value: Copy + Sync {
 }
 
 impl Value for f32 {
-    #[inline(always)]
+    #[inline]
     fn wide(self) -> f64 {
         f64::from(self)
     }
 }
 
 impl Value for f64 {
-    #[inline(always)]
+    #[inline]
     fn wide(self) -> f64 {
         self
     }

@@ -197,7 +197,7 @@ impl<V: Value> Kernel for Triple<'_, V> {
 }
 
 impl Merge for () {
-    fn merge(&mut self, _: &Self) {}
+    fn merge(&mut self, (): &Self) {}
 }
 
 fn run<V: Value>(triple: &Triple<'_, V>, grid: &Grid) -> Split {

@@ -55,16 +55,14 @@ impl Claims {
         use Tap as T;
         let indexer = if self == Self::Official { Rounding::Mxfp4 } else { Rounding::E4m3Pow2Scale };
         match tap {
-            // Scores multiply two quantised operands.
-            T::AttnIndexScore if self == Self::Official => Rounding::Mxfp4,
-            T::AttnIndexScore => Rounding::E4m3Gemm,
             T::AttnIndexQ | T::AttnIndexK | T::StateIndexK => indexer,
-            // Quantised input, and for ffn.* the activation in the middle too.
+            T::AttnIndexScore if self == Self::Official => indexer,
+            // One quantised operand.
             T::AttnQr | T::AttnQ | T::AttnKv | T::AttnCkv | T::StateWin | T::StateCkv => Rounding::E4m3Pow2Scale,
-            T::AttnO | T::AttnLse | T::AttnOa | T::AttnOut => Rounding::E4m3Gemm,
-            T::FfnExpertAct | T::FfnRouted | T::FfnShared | T::FfnOut => Rounding::E4m3Gemm,
-            T::HcAttnOut | T::HcFfnPre | T::HcFfnPost | T::HcFfnComb | T::HcFfnCollapsed => Rounding::E4m3Gemm,
-            T::FfnIn | T::FfnRouterLogits | T::FfnWt | T::Out | T::HFinal => Rounding::E4m3Gemm,
+            // Two: scores and attention read quantised KV, the experts quantise again in the middle; what follows in
+            // the block stands on them.
+            T::AttnIndexScore | T::AttnO | T::AttnLse | T::AttnOa | T::AttnOut => Rounding::E4m3Gemm,
+            tap if (T::HcAttnOut..=T::HFinal).contains(&tap) && tap != T::FfnIdx => Rounding::E4m3Gemm,
             _ => bf16(tap),
         }
     }
@@ -75,8 +73,7 @@ impl Claims {
 fn bf16(tap: Tap) -> Rounding {
     use Tap as T;
     match tap {
-        T::Embed => Rounding::Bf16,
-        T::HcAttnPre | T::HcAttnPost | T::HcAttnComb | T::HcAttnCollapsed | T::AttnIn => Rounding::Bf16,
+        T::Embed | T::HcAttnPre | T::HcAttnPost | T::HcAttnComb | T::HcAttnCollapsed | T::AttnIn => Rounding::Bf16,
         _ => Rounding::Bf16Gemm,
     }
 }
