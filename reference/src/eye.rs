@@ -52,4 +52,20 @@ impl Eye<'_> {
         }
         Ok(())
     }
+
+    /// A tensor that is not one row a token.
+    pub(crate) fn whole(&mut self, tap: Tap, tensor: TensorMut<'_>) -> Result<()> {
+        match self.wanted(tap) {
+            Some(site) => self.see.visit(site, self.rows, tensor),
+            None => Ok(()),
+        }
+    }
+
+    /// State rows `[n,width]`; the visitor sees a copy.
+    pub(crate) fn state<T: Real>(&mut self, tap: Tap, width: usize, values: &[T]) -> Result<()> {
+        if self.wanted(tap).is_none() {
+            return Ok(());
+        }
+        self.whole(tap, T::borrow(&[values.len() / width, width], &mut values.to_vec()))
+    }
 }
