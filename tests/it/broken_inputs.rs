@@ -43,3 +43,8 @@ fn broken_checkpoints_do_not_open() {
 fn the_checkpoint_that_the_broken_ones_come_from_opens() {
     Checkpoint::from_memory("tiny-v4", tiny_v4_files()).expect("it is whole");
 }
+
+#[test]
+fn broken_traces_do_not_open() {
+    each(Kind::Trace, |_, dir| karat_trace::Trace::open(dir).map(|_| ()));
+}

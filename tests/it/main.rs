@@ -10,4 +10,5 @@ mod golden_invariants;
 mod optimized_invariants;
 mod oracle_golden;
 mod oracle_stock;
+mod oracle_trace;
 mod seam_contract;
