@@ -34,13 +34,7 @@ struct Task<T> {
 }
 
 /// (o, lse) of rows at positions `first..first+S`.
-pub(crate) fn attend<T: Real>(
-    ctx: Ctx<'_>,
-    q: &[T],
-    keys: Keys<'_, T>,
-    sink: &[T],
-    first: usize,
-) -> (Vec<T>, Vec<T>) {
+pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[T], first: usize) -> (Vec<T>, Vec<T>) {
     let (heads, hd) = (ctx.config.num_attention_heads, ctx.config.head_dim);
     let s = q.len() / (heads * hd);
     let total = keys.entries.len() / hd;
