@@ -58,3 +58,12 @@ fn broken_tokenizers_and_prompt_texts_are_refused() {
     });
 >>>>>>> main
 }
+
+#[test]
+fn broken_token_files_are_refused() {
+    each(Kind::Tokens, |_, dir| {
+        let path = dir.join("tokens.json");
+        let bytes = std::fs::read(&path).map_err(|e| Error::input("file can't be read").at(path.display()).found(e))?;
+        karat_scenarios::read_tokens("tokens.json", &bytes, 512).map(|_| ())
+    });
+}
