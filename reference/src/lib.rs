@@ -17,4 +17,5 @@ mod weights;
 
 pub use golden::{Golden, Mode};
 pub use linalg::NUMERICS_VERSION;
+pub use ops::rope::{Angles, Rope};
 pub use session::Session;

@@ -1,6 +1,7 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
 mod broken_inputs;
+mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
 mod decoders_equal;
