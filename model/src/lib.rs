@@ -6,6 +6,7 @@
 pub mod checkpoint;
 pub mod config;
 mod error;
+pub mod files;
 pub mod formats;
 mod json;
 pub mod new;
