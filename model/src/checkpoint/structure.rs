@@ -51,7 +51,7 @@ pub enum Check {
 }
 
 /// One finding. The message names file and tensor, what was expected and found, and a plausible cause.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad.
     pub severity: Severity,
