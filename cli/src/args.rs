@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
-    /// Compare two traces or safetensors files, tensor by tensor; no model needed
+    /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)
     Diff(Diff),
     /// Look at, make, check and compare checkpoints
     Model {

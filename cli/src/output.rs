@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 /// Writes a result to stdout. A reader that has gone away is no error.
 pub(crate) fn stdout(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+    let _ =
+        out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     let _ = out.flush();
 }
 
@@ -43,7 +44,16 @@ impl Style {
 
     /// A verdict in its colour.
     pub(crate) fn verdict(self, exit: u8, text: &str) -> String {
-        self.paint(if exit == 0 { "1;32" } else if exit == 1 { "1;31" } else { "1;33" }, text)
+        self.paint(
+            if exit == 0 {
+                "1;32"
+            } else if exit == 1 {
+                "1;31"
+            } else {
+                "1;33"
+            },
+            text,
+        )
     }
 
     /// A heading.
