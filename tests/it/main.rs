@@ -14,4 +14,5 @@ mod optimized_ops;
 mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
+mod oracle_trace;
 mod seam_contract;

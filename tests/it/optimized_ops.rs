@@ -23,6 +23,9 @@ fn b(x: f64) -> f64 {
 
 /// Distance of bf16 numbers around x.
 fn ulp(x: f64) -> f64 {
+    if x == 0.0 {
+        return 0.0;
+    }
     2f64.powi(x.abs().log2().floor() as i32 - 7)
 }
 

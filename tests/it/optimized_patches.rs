@@ -1,13 +1,21 @@
 //! Speed patches as contracts: zero outside their phases and ops, of the predicted size inside, and counted.
 
 use karat_optimized::{History, Optimized, Stock, patches};
-use karat_seam::{Layer, NoTaps, Op, OpSpec, Path, Phase, Recorder, Requests, Sequence, Site, Tap, Tensor};
+use karat_seam::{Block, Layer, NoTaps, Op, OpSpec, Path, Phase, Recorder, Requests, Sequence, Site, Tap, Tensor};
 
 use crate::optimized_drive::{ids, optimized, record, row_of, turns};
 
 /// 90 rows of prefill, 50 of decode.
 fn requests() -> Requests {
     Requests { seqs: vec![turns("a", ids(140, 11), &[90, 50])] }
+}
+
+/// Phase of a row of a tap: the sequence turns to decode at row 90, and an entry belongs to the phase that completed it
+/// (layer 2 and 4 have ratio 128, 1 and 3 ratio 4).
+fn phase_of(site: Site, row: usize) -> Phase {
+    let ratio = if matches!(site.block, Block::Layer(2 | 4)) { 128 } else { 4 };
+    let position = if site.tap.is_per_entry() { (row + 1) * ratio - 1 } else { row };
+    if position < 90 { Phase::Prefill } else { Phase::Decode }
 }
 
 fn inputs(path: &Optimized, whole: &Recorder) -> Vec<Tensor> {
@@ -44,10 +52,7 @@ fn a_patch_changes_its_ops_in_its_phases_and_nothing_else() {
                             if row_of(x, row) == row_of(y, row) {
                                 continue;
                             }
-                            // An entry row belongs to the phase that completed it: ratio 4 here, ratio 128 in prefill
-                            // never; the sequence turns to decode at row 90.
-                            let position = if tap.is_per_entry() { row * 4 + 3 } else { row };
-                            let phase = if position < 90 { Phase::Prefill } else { Phase::Decode };
+                            let phase = phase_of(Site::layer(l, *tap), row);
                             let what = format!("{stock}, {}: layer {l} {} row {row}", patch.name, tap.name());
                             assert!(patch.ops.contains(&spec.op), "{what}: outside its ops");
                             assert!(patch.phases.contains(&phase), "{what}: outside its phases");
@@ -74,7 +79,8 @@ fn a_decode_patch_changes_no_prefill_bit_of_a_whole_run() {
             let y = &patched.taps[&(*site, *seq)];
             for (row, id) in x.rows.iter().enumerate() {
                 let differs = row_of(&x.tensor, row) != row_of(&y.tensor, row);
-                let prefill = if site.tap.is_per_entry() { row < 22 } else { path.phase_of(*id) == Phase::Prefill };
+                let prefill = phase_of(*site, row) == Phase::Prefill;
+                assert!(site.tap.is_per_entry() || path.phase_of(*id) == phase_of(*site, row));
                 assert!(!(prefill && differs), "{}: {site} row {row}", patch.name);
                 decode_differs |= differs;
             }

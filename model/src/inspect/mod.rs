@@ -64,7 +64,7 @@ pub fn inspect(checkpoint: &Checkpoint) -> Result<Summary> {
             continue;
         }
         parameters += n;
-        // Exact: a layer's routed experts all have the same size, so K of E of them count K/E of their elements.
+        // A layer's routed experts all have the same size, so the first K stand for any K.
         active +=
             match e.role {
                 Role::Linear(Storage::Expert) => {
@@ -112,7 +112,7 @@ fn expert_number(name: &str) -> Option<usize> {
 
 /// Lower-case hexadecimal.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, b| text + &format!("{b:02x}"))
 }
 
 /// `0,1,3-5`.

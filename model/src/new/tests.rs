@@ -153,8 +153,8 @@ fn a_made_model_opens_as_a_checkpoint() {
             assert_eq!(multiple_of_128 % 128, 0);
         }
         assert_eq!(config.nope_head_dim() % 64, 0);
-        assert!(config.index_head_dim.is_power_of_two() && config.index_head_dim % 32 == 0);
-        assert!(config.index_n_heads >= 16 && config.num_attention_heads % config.o_groups == 0);
+        assert!(config.index_head_dim.is_power_of_two() && config.index_head_dim.is_multiple_of(32));
+        assert!(config.index_n_heads >= 16 && config.num_attention_heads.is_multiple_of(config.o_groups));
         (config.sliding_window, config.index_topk, config.layers.clone(), config.mtp.clone())
     };
     let (sliding, csa, hca) = (LayerKind::Sliding, LayerKind::Csa { ratio: 4 }, |ratio| LayerKind::Hca { ratio });

@@ -48,6 +48,9 @@ impl Report {
     }
 }
 
+/// Findings of one kind that the text shows; the data holds all.
+const SHOWN: usize = 5;
+
 /// Called with (done, all) tensors as the work goes on, from several threads.
 pub type Progress<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
@@ -99,8 +102,25 @@ impl fmt::Display for Report {
             "{}: {} tensors, {} bytes, {} parts of the model",
             self.label, self.tensors, self.bytes, self.expected
         )?;
+        // One cause often spoils thousands of tensors: a few of each kind are enough to read.
+        let mut kinds: Vec<(&Finding, usize)> = Vec::new();
         for finding in &self.findings {
-            writeln!(f, "{finding}")?;
+            let like = |f: &Finding| (f.severity, f.check, f.error.what.clone());
+            let seen = kinds.iter_mut().find(|(first, _)| like(first) == like(finding));
+            let count = if let Some((_, count)) = seen {
+                *count += 1;
+                *count
+            } else {
+                kinds.push((finding, 1));
+                1
+            };
+            if count <= SHOWN {
+                writeln!(f, "{finding}")?;
+            }
+        }
+        for (first, count) in kinds.into_iter().filter(|(_, count)| *count > SHOWN) {
+            let Finding { severity, check, error, .. } = first;
+            writeln!(f, "{severity} [{check}] {}: {} more of this kind", error.what, count - SHOWN)?;
         }
         let [errors, warnings, notes] = [Severity::Error, Severity::Warning, Severity::Note].map(|s| self.count(s));
         if errors == 0 {

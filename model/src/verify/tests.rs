@@ -197,6 +197,12 @@ fn structure() {
         |m| m.config["expert_dtype"] = json!("fp8"),
         &std::array::from_fn::<_, 36, _>(|_| (Bad, Check::Config, "experts", &["fp8"] as &[&str])),
     );
+    // The text shows a few of a kind.
+    let mut model = Model::new();
+    model.config["expert_dtype"] = json!("fp8");
+    let text = run(&model).to_string();
+    assert_eq!(text.lines().count(), 1 + 5 + 1 + 1, "{text}");
+    assert!(text.contains("31 more of this kind"), "{text}");
     // Two faults, two findings; errors come first.
     let mut model = Model::new();
     model.get("norm.weight").bytes.fill(0);

@@ -13,7 +13,11 @@ fn traces_files_and_folders_are_dumps() {
     let logits = safetensors(&[("a/logits", "F32", vec![3, 5], ramp(15))]);
     std::fs::write(at("trace/manifest.json"), manifest().to_string()).unwrap();
     std::fs::write(at("trace/t.safetensors"), &logits).unwrap();
-    std::fs::write(at("one.safetensors"), safetensors(&[("x", "BF16", vec![1, 2], vec![0x80, 0x3f, 0, 0x40]), ("y", "U64", vec![1], vec![0; 8])])).unwrap();
+    std::fs::write(
+        at("one.safetensors"),
+        safetensors(&[("x", "BF16", vec![1, 2], vec![0x80, 0x3f, 0, 0x40]), ("y", "U64", vec![1], vec![0; 8])]),
+    )
+    .unwrap();
     std::fs::write(at("shards/2.safetensors"), safetensors(&[("w", "F32", vec![1], f32s(&[2.0]))])).unwrap();
     std::fs::write(at("shards/1.safetensors"), safetensors(&[("x", "F32", vec![1, 2], f32s(&[1.0, 2.5]))])).unwrap();
 
@@ -27,7 +31,10 @@ fn traces_files_and_folders_are_dumps() {
     let shards = open_any(&at("shards")).unwrap();
     assert_eq!(shards.names().collect::<Vec<_>>(), ["w", "x"]);
     let pairs = pair(&one, &shards);
-    assert_eq!(pairs, Pairs { matched: vec![("x".into(), "x".into())], only_a: vec!["y".into()], only_b: vec!["w".into()] });
+    assert_eq!(
+        pairs,
+        Pairs { matched: vec![("x".into(), "x".into())], only_a: vec!["y".into()], only_b: vec!["w".into()] }
+    );
 
     std::fs::write(at("shards/3.safetensors"), safetensors(&[("w", "F32", vec![1], ramp(1))])).unwrap();
     std::fs::write(at("not.txt"), "text").unwrap();

@@ -14,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use karat_seam::Site;
@@ -68,7 +68,8 @@ pub fn escape(sequence: &str) -> Option<String> {
         if matches!(c, '/' | '\\' | '%') || c.is_control() || (is_dots && c == '.') {
             let mut bytes = [0; 4];
             for byte in c.encode_utf8(&mut bytes).bytes() {
-                out.push_str(&format!("%{byte:02X}"));
+                // Writing to a String can't fail.
+                let _ = write!(out, "%{byte:02X}");
             }
         } else {
             out.push(c);

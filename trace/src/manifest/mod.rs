@@ -4,12 +4,13 @@
 mod tests;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use karat_model::files::json_object;
 use karat_model::{Error, Result};
 use karat_seam::{Phase, Requests, Sequence};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::key::escape;
 
@@ -17,6 +18,10 @@ use crate::key::escape;
 pub const FORMAT: &str = "karat-trace/1";
 /// Name of the file.
 pub const FILE: &str = "manifest.json";
+/// Kinds of steps that compute rows.
+const COMPUTES: [&str; 2] = ["prefill", "decode"];
+/// Kinds of steps that don't: rows given up, thrown out, moved to another engine, taken from a prefix cache.
+const HAPPENS: [&str; 4] = ["abort", "evict", "transfer", "hit"];
 /// Largest manifest that is read: ten million ids fit.
 pub(crate) const LIMIT: usize = 128 << 20;
 
@@ -56,9 +61,22 @@ pub struct ModelId {
     pub weights_sha256: Option<String>,
 }
 
+impl ModelId {
+    pub(crate) fn check(&self) -> Result<()> {
+        for (field, hash) in [("config_sha256", &self.config_sha256), ("weights_sha256", &self.weights_sha256)] {
+            if let Some(hash) = hash
+                && parse_hash(hash).is_none()
+            {
+                return Err(bad("not a sha256").at(format!("model.{field}")).expected("64 hex digits").found(hash));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// How decode steps were run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Mode {
     /// Kernel by kernel.
     Eager,
@@ -67,6 +85,19 @@ pub enum Mode {
     /// Not said.
     #[default]
     Unknown,
+}
+
+impl TryFrom<String> for Mode {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        match text.as_str() {
+            "eager" => Ok(Self::Eager),
+            "graph" => Ok(Self::Graph),
+            "unknown" => Ok(Self::Unknown),
+            _ => Err(format!("mode `{text}`, expected eager, graph or unknown")),
+        }
+    }
 }
 
 /// One sequence.
@@ -93,7 +124,7 @@ pub struct History {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// `prefill` or `decode` for computed rows; other words (`abort`, `evict`, `transfer`, `hit`) for what happened.
+    /// `prefill` or `decode` for computed rows; `abort`, `evict`, `transfer` or `hit` for what happened to them.
     pub kind: String,
     /// First position.
     pub start: u32,
@@ -102,9 +133,13 @@ pub struct Step {
 }
 
 impl Manifest {
-    /// Reads and checks a manifest. Errors name the field; they don't name the file.
+    /// Reads and checks a manifest. Errors name `manifest.json` and the field.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let object = json_object(FILE, bytes, LIMIT)?;
+        Self::from_object(object).map_err(|e| e.at(FILE))
+    }
+
+    fn from_object(object: Map<String, Value>) -> Result<Self> {
         match object.get("format") {
             Some(Value::String(format)) if format == FORMAT => {}
             Some(other) => return Err(bad("unknown trace format").expected(FORMAT).found(other)),
@@ -132,15 +167,22 @@ impl Manifest {
     pub fn phase_of(&self, seq: u32, pos: u32) -> Phase {
         let Some(sequence) = self.sequences.get(seq as usize) else { return Phase::Prefill };
         let steps = self.history.iter().filter(|h| h.sequence == sequence.id).flat_map(|h| &h.steps);
-        let computed = steps.filter(|s| (s.start..s.end).contains(&pos) && matches!(&*s.kind, "prefill" | "decode"));
-        match computed.last() {
+        let mut computed = steps.filter(|s| (s.start..s.end).contains(&pos) && COMPUTES.contains(&&*s.kind));
+        match computed.next_back() {
             Some(step) if step.kind == "decode" => Phase::Decode,
             _ => Phase::Prefill,
         }
     }
 
-    /// Checks everything that one field says about another.
+    /// Checks everything that one field says about another. Errors name the field.
     pub fn check(&self) -> Result<()> {
+        self.check_sequences()?;
+        self.check_history()?;
+        self.check_files()?;
+        self.model.check()
+    }
+
+    pub(crate) fn check_sequences(&self) -> Result<()> {
         if self.sequences.is_empty() {
             return Err(bad("trace holds no sequence").at("sequences").expected("at least one"));
         }
@@ -160,21 +202,10 @@ impl Manifest {
                 return Err(bad("sequence is too long").at(at()).found(s.input_ids.len()));
             }
         }
-        self.check_history()?;
-        self.check_files()?;
-        for (field, hash) in
-            [("config_sha256", &self.model.config_sha256), ("weights_sha256", &self.model.weights_sha256)]
-        {
-            if let Some(hash) = hash
-                && parse_hash(hash).is_none()
-            {
-                return Err(bad("not a sha256").at(format!("model.{field}")).expected("64 hex digits").found(hash));
-            }
-        }
         Ok(())
     }
 
-    fn check_history(&self) -> Result<()> {
+    pub(crate) fn check_history(&self) -> Result<()> {
         let mut seen = BTreeSet::new();
         for h in &self.history {
             let at = || format!("history of {:?}", h.sequence);
@@ -183,6 +214,12 @@ impl Manifest {
             };
             if !seen.insert(&h.sequence) {
                 return Err(bad("two histories of one sequence").at(at()));
+            }
+            if let Some(step) = h.steps.iter().find(|s| !COMPUTES.contains(&&*s.kind) && !HAPPENS.contains(&&*s.kind)) {
+                return Err(bad("unknown kind of step")
+                    .at(at())
+                    .expected(format!("{}, {}", COMPUTES.join(", "), HAPPENS.join(", ")))
+                    .found(format!("{:?}", step.kind)));
             }
             let len = sequence.input_ids.len() as u32;
             if let Some(step) = h.steps.iter().find(|s| s.start > s.end || s.end > len) {
@@ -196,6 +233,9 @@ impl Manifest {
     }
 
     fn check_files(&self) -> Result<()> {
+        if self.files.is_empty() {
+            return Err(bad("trace lists no file").at("files").expected("at least one"));
+        }
         let mut seen = BTreeSet::new();
         for name in &self.files {
             let plain = !name.contains(['/', '\\', '\0', ':']) && !matches!(&**name, "" | "." | "..");
@@ -228,7 +268,11 @@ pub(crate) fn parse_hash(text: &str) -> Option<[u8; 32]> {
 
 /// 64 hex digits of 32 bytes.
 pub(crate) fn hash_text(hash: [u8; 32]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
+    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a String can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn bad(what: &str) -> Error {

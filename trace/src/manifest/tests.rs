@@ -11,7 +11,10 @@ fn read(value: &Value) -> Result<Manifest> {
 #[test]
 fn a_manifest_reads_back() {
     let m = read(&manifest()).unwrap();
-    assert_eq!((m.producer.as_str(), m.mode, m.sequences[0].input_ids.as_slice()), ("hand 1", Mode::Eager, &[5, 6, 7][..]));
+    assert_eq!(
+        (m.producer.as_str(), m.mode, m.sequences[0].input_ids.as_slice()),
+        ("hand 1", Mode::Eager, &[5, 6, 7][..])
+    );
     assert_eq!(Manifest::read(m.text().as_bytes()).unwrap(), m);
     let phases: Vec<_> = (0..3).map(|p| m.phase_of(0, p)).collect();
     assert_eq!(phases, [Phase::Prefill, Phase::Prefill, Phase::Decode]);
@@ -20,7 +23,10 @@ fn a_manifest_reads_back() {
 
 #[test]
 fn the_least_manifest() {
-    let m = read(&json!({"format": "karat-trace/1", "sequences": [{"id": "x", "input_ids": [1]}], "files": []})).unwrap();
+    let m = read(
+        &json!({"format": "karat-trace/1", "sequences": [{"id": "x", "input_ids": [1]}], "files": ["t.safetensors"]}),
+    )
+    .unwrap();
     assert_eq!((m.mode, m.model.clone(), m.phase_of(0, 0)), (Mode::Unknown, ModelId::default(), Phase::Prefill));
     assert_eq!(m.requests().seqs[0].id, "x");
 }
@@ -48,7 +54,10 @@ fn each_broken_manifest_is_told_apart() {
         let copy = v["sequences"][0].clone();
         v["sequences"].as_array_mut().unwrap().push(copy);
     };
-    broken(&|v| v["format"] = json!("karat-trace/2"), "unknown trace format: expected karat-trace/1, found \"karat-trace/2\"");
+    broken(
+        &|v| v["format"] = json!("karat-trace/2"),
+        "unknown trace format: expected karat-trace/1, found \"karat-trace/2\"",
+    );
     broken(&|v| drop(v.as_object_mut().unwrap().remove("format")), "not a trace manifest");
     broken(&|v| v["sequences"] = json!([]), "holds no sequence");
     broken(&|v| v["sequences"][0]["input_ids"] = json!([]), "sequence \"a\": empty sequence");
@@ -59,15 +68,28 @@ fn each_broken_manifest_is_told_apart() {
     broken(&|v| v["history"][0]["sequence"] = json!("b"), "doesn't list");
     broken(&|v| v["history"][0]["steps"][1]["end"] = json!(4), "expected positions within 0..3, found decode 2..4");
     broken(&|v| v["history"][0]["steps"][1]["start"] = json!(9), "outside the sequence");
-    for name in ["../t.safetensors", "a/b.safetensors", "/etc/x.safetensors", "..", "", "t.bin", "c:t.safetensors", "a\\b.safetensors"] {
+    for name in [
+        "../t.safetensors",
+        "a/b.safetensors",
+        "/etc/x.safetensors",
+        "..",
+        "",
+        "t.bin",
+        "c:t.safetensors",
+        "a\\b.safetensors",
+    ] {
         broken(&|v| v["files"] = json!([name]), "not the name of a file in the trace's folder");
     }
     broken(&|v| v["files"] = json!(["t.safetensors", "t.safetensors"]), "file is listed twice");
     broken(&|v| v["model"]["weights_sha256"] = json!("xyz"), "model.weights_sha256: not a sha256");
+    broken(&|v| v["files"] = json!([]), "manifest.json: files: trace lists no file");
+    broken(&|v| v["history"][0]["steps"][0]["kind"] = json!("teleport"), "unknown kind of step");
     broken(&|v| v["modle"] = json!({}), "unknown field `modle`");
-    broken(&|v| v["mode"] = json!("lazy"), "unknown variant `lazy`");
+    broken(&|v| v["mode"] = json!("lazy"), "mode `lazy`, expected eager, graph or unknown");
     broken(&|v| v["files"] = json!("t.safetensors"), "manifest doesn't fit the format");
-    for bytes in [&b"not json"[..], b"", b"[1]", b"\xff\xfe", b"{\"format\":\"karat-trace/1\",\"format\":\"karat-trace/1\"}"] {
+    for bytes in
+        [&b"not json"[..], b"", b"[1]", b"\xff\xfe", b"{\"format\":\"karat-trace/1\",\"format\":\"karat-trace/1\"}"]
+    {
         assert!(Manifest::read(bytes).unwrap_err().to_string().starts_with("manifest.json: "));
     }
 }
@@ -76,7 +98,9 @@ fn each_broken_manifest_is_told_apart() {
 fn hashes_are_64_hex_digits() {
     let hash = parse_hash(&"0aF9".repeat(16)).unwrap();
     assert_eq!((hash[0], hash[1], hash_text(hash)), (0x0a, 0xf9, "0af9".repeat(16)));
-    assert!(parse_hash(&"+f".repeat(32)).is_none() && parse_hash("").is_none() && parse_hash(&"ab".repeat(33)).is_none());
+    assert!(
+        parse_hash(&"+f".repeat(32)).is_none() && parse_hash("").is_none() && parse_hash(&"ab".repeat(33)).is_none()
+    );
 }
 
 proptest! {

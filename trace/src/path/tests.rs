@@ -103,7 +103,9 @@ fn what_a_visitor_writes_goes_on() {
         }
         fn visit(&mut self, _: Site, _: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
             if let karat_seam::DataMut::F32(v) = tensor.data {
-                v.iter_mut().for_each(|v| *v *= 2.0);
+                for v in v {
+                    *v *= 2.0;
+                }
             }
             Ok(())
         }

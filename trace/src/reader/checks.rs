@@ -6,24 +6,21 @@ use karat_model::{Error, Result};
 use karat_seam::{Block, Data, Site, Tap};
 
 use super::{RowLists, Trace};
-use crate::key::{Key, KeyError};
+use crate::key::Key;
 
 /// Highest layer number that is believed.
 const MAX_LAYER: u16 = 9_999;
 
-/// The key behind a tensor's name; `None` for a well-formed key of a tap that this version doesn't know.
-pub(super) fn key_of(name: &str) -> Result<Option<Key>> {
-    let fail = |e: KeyError| {
+/// The key behind a tensor's name. A tap that this version doesn't know is refused: most are misspelt, and leaving one
+/// out would make a partial audit look whole.
+pub(super) fn key_of(name: &str) -> Result<Key> {
+    name.parse::<Key>().map_err(|e| {
         Error::input("not a key of a trace")
             .at(format!("tensor {name}"))
             .expected("SEQUENCE/TAP, SEQUENCE/TAP@PASS or SEQUENCE/rows")
             .found(e)
-    };
-    match name.parse::<Key>() {
-        Ok(key) => Ok(Some(key)),
-        Err(KeyError::Tap) => Ok(None),
-        Err(e) => Err(fail(e)),
-    }
+            .hint("see the list of taps; leave other tensors out of the trace")
+    })
 }
 
 impl Trace {
@@ -107,8 +104,8 @@ impl Trace {
 fn rank(site: Site) -> usize {
     match site.tap {
         Tap::StateWinPos => 1,
-        Tap::HcAttnComb | Tap::HcFfnComb | Tap::HcAttnOut | Tap::Out | Tap::HFinal => 3,
-        Tap::AttnQ | Tap::AttnO | Tap::AttnIndexQ | Tap::FfnExpertAct => 3,
+        tap if tap.is_streams() => 3,
+        Tap::HcAttnComb | Tap::HcFfnComb | Tap::AttnQ | Tap::AttnO | Tap::AttnIndexQ | Tap::FfnExpertAct => 3,
         _ => 2,
     }
 }

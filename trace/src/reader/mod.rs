@@ -26,7 +26,6 @@ pub struct Trace {
     index: BTreeMap<(Site, u32, u32), (usize, String)>,
     /// Positions held, by (sequence, pass).
     rows: BTreeMap<(u32, u32), Arc<[u32]>>,
-    unknown: Vec<String>,
 }
 
 /// Whether a trace is of a certain model.
@@ -87,15 +86,7 @@ impl Trace {
 
     fn new(label: String, manifest: Manifest, files: Vec<TensorFile>) -> Result<Self> {
         let requests = manifest.requests();
-        let mut trace = Self {
-            label,
-            manifest,
-            requests,
-            files,
-            index: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            unknown: Vec::new(),
-        };
+        let mut trace = Self { label, manifest, requests, files, index: BTreeMap::new(), rows: BTreeMap::new() };
         let row_lists = trace.index_keys()?;
         trace.read_rows(&row_lists)?;
         trace.check_taps()?;
@@ -130,11 +121,6 @@ impl Trace {
     /// True when a tap of a sequence and pass is held.
     pub fn holds(&self, at: Site, seq: u32, pass: u32) -> bool {
         self.index.contains_key(&(at, seq, pass))
-    }
-
-    /// Names of tensors that are no tap of this version (an engine's own extras): ignored, but told.
-    pub fn unknown(&self) -> &[String] {
-        &self.unknown
     }
 
     /// (sequence, pass) pairs of which rows are held, in order.
@@ -276,10 +262,7 @@ impl Trace {
                 if let Some(other) = seen.insert(name, file.label()) {
                     return Err(fail("key is in two files").found(other));
                 }
-                let Some(key) = checks::key_of(name).map_err(|e| e.at(file.label()))? else {
-                    self.unknown.push(name.to_string());
-                    continue;
-                };
+                let key = checks::key_of(name).map_err(|e| e.at(file.label()))?;
                 let Some(&seq) = by_id.get(key.sequence.as_str()) else {
                     return Err(fail("sequence is not in the manifest").expected("a sequence that the manifest lists"));
                 };

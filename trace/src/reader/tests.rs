@@ -12,7 +12,6 @@ fn good() -> Vec<Raw<'static>> {
         ("a/layers.0.ffn.idx", "I32", vec![3, 1], vec![1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]),
         ("a/layers.0.attn.selected", "BOOL", vec![3, 2], vec![1, 0, 0, 1, 1, 1]),
         ("a/state/layers.0.win_pos", "I64", vec![2], i64s(&[1, 2])),
-        ("a/layers.0.engine.extra", "F32", vec![1], ramp(1)),
         ("a/logits", "F32", vec![3, 5], ramp(15)),
     ]
 }
@@ -30,7 +29,6 @@ fn refused(manifest: &Value, tensors: &[Raw<'_>], expected: &str) {
 fn a_trace_made_by_hand_reads() {
     let t = open(&good()).unwrap();
     assert_eq!(t.held().count(), 6);
-    assert_eq!(t.unknown(), ["a/layers.0.engine.extra"]);
     assert_eq!(t.tensor(Site::layer(0, Tap::FfnIdx), 0, 0).unwrap(), Tensor::i64([3, 1], vec![1, 2, 3]));
     assert_eq!(t.tensor(Site::layer(0, Tap::AttnSelected), 0, 0).unwrap(), Tensor::u8([3, 2], vec![1, 0, 0, 1, 1, 1]));
     assert_eq!(t.dtype(Site::layer(0, Tap::AttnCkv), 0, 0).unwrap(), Dtype::Bf16);
@@ -78,17 +76,30 @@ fn each_broken_trace_is_told_apart() {
         tensors.push(raw);
         tensors
     };
-    refused(&m, &with(("a/logits", "F32", vec![2, 5], ramp(10))), "tensor a/logits: wrong number of rows: expected 3, one a token, found 2");
+    refused(
+        &m,
+        &with(("a/logits", "F32", vec![2, 5], ramp(10))),
+        "tensor a/logits: wrong number of rows: expected 3, one a token, found 2",
+    );
     refused(&m, &with(("a/logits", "F32", vec![15], ramp(15))), "wrong number of axes: expected 2");
     refused(&m, &with(("a/logits", "U64", vec![3, 5], vec![0; 120])), "dtype that traces don't have");
     refused(&m, &with(("a/logits", "F99", vec![3, 5], vec![0; 60])), "unknown dtype");
     refused(&m, &with(("b/logits", "F32", vec![3, 5], ramp(15))), "sequence is not in the manifest");
     refused(&m, &with(("logits", "F32", vec![3, 5], ramp(15))), "not a key of a trace");
+    refused(
+        &m,
+        &with(("a/layers.0.attn.vibes", "F32", vec![3, 2], ramp(6))),
+        "not a key of a trace: expected SEQUENCE/TAP",
+    );
     refused(&m, &with(("a/logits@0", "F32", vec![3, 5], ramp(15))), "must be followed by a pass");
     refused(&m, &with(("a/layers.10000.out", "F32", vec![3, 2, 4], ramp(24))), "layer number is not believable");
     refused(&m, &with(("a/layers.0.attn.ckv", "F32", vec![4, 1], ramp(4))), "expected at most 3, found 4");
     refused(&m, &with(("a/rows", "I64", vec![2], i64s(&[0, 1]))), "expected 2, one a listed position of 3");
-    refused(&m, &with(("a/rows", "I64", vec![3], i64s(&[0, 1, 3]))), "position is outside the sequence: expected 0 to 2, found 3");
+    refused(
+        &m,
+        &with(("a/rows", "I64", vec![3], i64s(&[0, 1, 3]))),
+        "position is outside the sequence: expected 0 to 2, found 3",
+    );
     refused(&m, &with(("a/rows", "I64", vec![3], i64s(&[-1, 1, 2]))), "position is outside");
     refused(&m, &with(("a/rows", "I64", vec![3], i64s(&[0, 2, 2]))), "not ascending");
     refused(&m, &with(("a/rows", "F32", vec![3], ramp(3))), "positions are not integers");
@@ -106,11 +117,14 @@ fn each_broken_trace_is_told_apart() {
 fn values_that_do_not_fit_the_tap_are_refused_when_read() {
     let mut tensors = good();
     tensors[2] = ("a/layers.0.ffn.idx", "F32", vec![3, 1], ramp(3));
-    tensors[6] = ("a/logits", "I64", vec![3, 1], i64s(&[1, 2, 3]));
+    tensors[5] = ("a/logits", "I64", vec![3, 1], i64s(&[1, 2, 3]));
     tensors[3] = ("a/layers.0.attn.selected", "U8", vec![3, 2], vec![1, 0, 0, 1, 2, 1]);
     let t = open(&tensors).unwrap();
     let error = |site| t.tensor(site, 0, 0).unwrap_err().to_string();
-    assert!(error(Site::layer(0, Tap::FfnIdx)).contains("mem/t.safetensors: tensor a/layers.0.ffn.idx: tap holds decisions"));
+    assert!(
+        error(Site::layer(0, Tap::FfnIdx))
+            .contains("mem/t.safetensors: tensor a/layers.0.ffn.idx: tap holds decisions")
+    );
     assert!(error("logits".parse().unwrap()).contains("tap holds numbers"));
     assert!(error(Site::layer(0, Tap::AttnSelected)).contains("another value than 0 and 1"));
 }

@@ -92,7 +92,9 @@ impl TraceWriter {
             history: header.history,
             files: Vec::new(),
         };
-        manifest.check()?;
+        manifest.check_sequences()?;
+        manifest.check_history()?;
+        manifest.model.check()?;
         if target.symlink_metadata().is_ok() {
             return Err(Error::usage("trace folder exists already")
                 .at(target.display())
@@ -134,6 +136,9 @@ impl TraceWriter {
         }
         self.flush()?;
         self.write_rows()?;
+        if self.manifest.files.is_empty() {
+            return Err(Error::input("nothing was recorded").at(self.target.display()).hint("check the tap patterns"));
+        }
         let path = self.partial.path.join(FILE);
         std::fs::write(&path, self.manifest.text()).map_err(|e| io("manifest can't be written", &path, &e))?;
         std::fs::rename(&self.partial.path, &self.target)

@@ -25,7 +25,8 @@ fn ramp(shape: &[usize], first: f32) -> Tensor {
 fn writer(dir: &Path, order: Order) -> TraceWriter {
     let history =
         vec![History { sequence: "b".into(), steps: vec![crate::Step { kind: "decode".into(), start: 1, end: 2 }] }];
-    let header = Header { producer: "test 1".into(), model: ModelId::new([1; 32], [2; 32]), mode: Mode::Graph, history };
+    let header =
+        Header { producer: "test 1".into(), model: ModelId::new([1; 32], [2; 32]), mode: Mode::Graph, history };
     TraceWriter::create(&dir.join("t"), &requests(), header, TapGlob::all(), order).unwrap()
 }
 
@@ -132,7 +133,9 @@ fn what_no_trace_can_hold_is_refused() {
 fn requests_and_targets_are_checked_first() {
     let dir = tempfile::tempdir().unwrap();
     let create = |target: &Path, requests: &Requests| {
-        TraceWriter::create(target, requests, Header::default(), TapGlob::all(), Order::Any).err().map(|e| e.to_string())
+        TraceWriter::create(target, requests, Header::default(), TapGlob::all(), Order::Any)
+            .err()
+            .map(|e| e.to_string())
     };
     let seqs = |ids: &[(&str, Vec<u32>)]| Requests {
         seqs: ids.iter().map(|(id, ids)| Sequence::prompt(*id, ids.clone())).collect(),
@@ -146,6 +149,8 @@ fn requests_and_targets_are_checked_first() {
     ] {
         assert!(create(&t, &requests).unwrap().contains(expected));
     }
+    let nothing = TraceWriter::create(&t, &requests(), Header::default(), TapGlob::all(), Order::Any).unwrap().finish();
+    assert!(nothing.unwrap_err().to_string().contains("nothing was recorded"));
     assert!(create(dir.path(), &requests()).unwrap().contains("exists already"));
     assert!(create(&dir.path().join("no/such"), &requests()).unwrap().contains("can't be made"));
 }

@@ -101,6 +101,25 @@ fn missing_shards_are_named() {
 }
 
 #[test]
+fn files_that_are_no_shards_are_left_alone() {
+    // Another tool's file beside the weights, in one piece and in shards.
+    for mut files in [Model::new().files(), Model::new().sharded()] {
+        files.insert("logits.safetensors".to_string(), crate::testing::file("{}", &[]).into());
+        files.remove(INDEX);
+        let c = Checkpoint::from_memory("made", files).unwrap();
+        assert_eq!(c.weights_sha256(), Model::new().open().unwrap().weights_sha256());
+    }
+    // Two sets of weights, and no index to say which.
+    let mut files = Model::new().sharded();
+    files.remove(INDEX);
+    let mut both = files.clone();
+    both.extend(Model::new().files());
+    refuses(both, &["two sets of weights", "model.safetensors"]);
+    files.insert("model-00001-of-00003.safetensors".to_string(), files[FIRST].clone());
+    refuses(files, &["two sets of weights", "00002", "00003"]);
+}
+
+#[test]
 fn the_index_must_agree_with_the_shards() {
     let files = Model::new().sharded();
     let mut moved = index_of(&files);
