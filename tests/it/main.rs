@@ -1,5 +1,6 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
+mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
 mod checkpoint;
