@@ -64,7 +64,11 @@ fn compare(name: &str, rows: &[usize]) -> (usize, f64) {
 
     let next = ids(&oracle, "mtp_next_ids");
     let mtp = golden.mtp(0, &mut [Lane::new(&streams, &mut NoTaps)], &next).unwrap();
-    let found = rel_max(mtp[0].as_f32("mtp").unwrap(), oracle["port.mtp_logits"].as_f32("mtp").unwrap());
+    let (got, want) = match oracle.get("port.mtp_logits") {
+        Some(want) => (mtp[0].clone(), want),
+        None => (keep(&mtp[0], rows), &oracle["port.mtp_logits@rows"]),
+    };
+    let found = rel_max(got.as_f32("mtp").unwrap(), want.as_f32("mtp").unwrap());
     assert!(found <= LOGITS, "MTP logits of {name}: {found:e}");
     println!("{name}: MTP logits {found:.2e}");
 
@@ -100,7 +104,8 @@ fn compare(name: &str, rows: &[usize]) -> (usize, f64) {
             (Data::U8(got), Data::U8(want)) => assert_eq!(got, want, "{key}"),
             (Data::I64(got), Data::I64(want)) => {
                 let k = recorded.tensor.shape[1];
-                let weights = |of: &BTreeMap<String, Tensor>| of[&key.replace("idx", "wt")].as_f32(key).unwrap().to_vec();
+                let weights =
+                    |of: &BTreeMap<String, Tensor>| of[&key.replace("idx", "wt")].as_f32(key).unwrap().to_vec();
                 let wt_site = Site { tap: Tap::FfnWt, ..site };
                 let mine = seen.get(wt_site, 0).unwrap().tensor.as_f32(key).unwrap().to_vec();
                 let sorted = |idx: &[i64], wt: &[f32]| {
@@ -143,15 +148,17 @@ fn long_prompt() {
 #[test]
 fn golden_bits() {
     assert_eq!(NUMERICS_VERSION, 1);
-    let want = [
-        ("short", "SHORT"),
-        ("long", "LONG"),
-    ];
+<<<<<<< HEAD
+    let want = [("short", "SHORT"), ("long", "LONG")];
     for (name, want) in want {
+=======
+    let bits = |name: &str| {
+>>>>>>> main
         let golden = Golden::new(tiny(), requests(ids(&oracle(name), "input_ids")), Mode::F32, 2).unwrap();
-        let (_, logits) = cold_run(&golden, &mut NoTaps).unwrap();
-        assert_eq!(hash(&logits), want, "logits bits of oracle-{name}");
-    }
+        hash(&cold_run(&golden, &mut NoTaps).unwrap().1)
+    };
+    let want = ["b5090d31641de639c9204559136fd6ae99cf87dd2dbcab0147982c02d0fe3229", "LONG"];
+    assert_eq!(["short", "long"].map(bits), want, "logits bits of oracle-short and oracle-long");
 }
 
 /// The oracle's state dump, one to one, in both ways of getting there; then 40 tokens by greedy decoding.
@@ -286,15 +293,28 @@ fn the_f64_mode_is_the_same_model() {
     assert!(found > 0.0 && found < 3e-6, "{found:e}");
 }
 
+#[test]
+#[ignore = "slow: a benchmark, prints tokens/s"]
+fn golden_speed() {
+    let model = tiny();
+    for (n, threads) in [(333, 1), (333, 2), (2048, 1), (2048, 2)] {
+        let ids = (0..n).map(|i| (i * 167 % 512) as u32).collect();
+        let golden = Golden::new(model.clone(), requests(ids), Mode::F32, threads).unwrap();
+        let start = std::time::Instant::now();
+        cold_run(&golden, &mut NoTaps).unwrap();
+        let seconds = start.elapsed().as_secs_f64();
+        println!("tiny-v4, {n} tokens, {threads} threads: {:.0} tokens/s", n as f64 / seconds);
+    }
+}
+
 /// The trained prototype is too large to commit: its folder comes from KARAT_PROTOTYPE.
 #[test]
 #[ignore = "slow: needs the prototype's folder in KARAT_PROTOTYPE"]
 fn the_trained_prototype_recalls_everything() {
     let dir = std::env::var("KARAT_PROTOTYPE").expect("KARAT_PROTOTYPE names the folder");
     let dir = FilePath::new(&dir);
-    let json = |name: &str| -> serde_json::Value {
-        serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
-    };
+    let json =
+        |name: &str| -> serde_json::Value { serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap() };
     let model = Arc::new(Checkpoint::open(dir).unwrap());
     let port = read_safetensors(&std::fs::read(dir.join("port-logits.safetensors")).unwrap());
     let (tokens, answers) = (json("tokens.json"), json("answers.json"));

@@ -5,7 +5,12 @@ use super::lex::{Kind, Token, tokens};
 use super::tree::{File, Tree};
 
 /// Files that may hold `unsafe`. Their names say what for: vector loops, or a mapped file.
-const UNSAFE: &[&str] = &["model/src/checkpoint/source/mmap.rs", "reference/src/linalg/simd.rs"];
+const UNSAFE: &[&str] = &[
+    "diff/src/moments/simd.rs",
+    "model/src/checkpoint/source/mmap.rs",
+    "reference/src/linalg/simd.rs",
+    "trace/src/mmap.rs",
+];
 
 /// What `reference` may name of karat_model: facts and errors. Anything else could bring arithmetic along.
 const FACTS: &[&str] = &["Checkpoint", "Config", "Error", "ErrorKind", "Result", "checkpoint", "config"];
