@@ -100,7 +100,8 @@ fn compare(name: &str, rows: &[usize]) -> (usize, f64) {
             (Data::U8(got), Data::U8(want)) => assert_eq!(got, want, "{key}"),
             (Data::I64(got), Data::I64(want)) => {
                 let k = recorded.tensor.shape[1];
-                let weights = |of: &BTreeMap<String, Tensor>| of[&key.replace("idx", "wt")].as_f32(key).unwrap().to_vec();
+                let weights =
+                    |of: &BTreeMap<String, Tensor>| of[&key.replace("idx", "wt")].as_f32(key).unwrap().to_vec();
                 let wt_site = Site { tap: Tap::FfnWt, ..site };
                 let mine = seen.get(wt_site, 0).unwrap().tensor.as_f32(key).unwrap().to_vec();
                 let sorted = |idx: &[i64], wt: &[f32]| {
@@ -143,10 +144,7 @@ fn long_prompt() {
 #[test]
 fn golden_bits() {
     assert_eq!(NUMERICS_VERSION, 1);
-    let want = [
-        ("short", "SHORT"),
-        ("long", "LONG"),
-    ];
+    let want = [("short", "SHORT"), ("long", "LONG")];
     for (name, want) in want {
         let golden = Golden::new(tiny(), requests(ids(&oracle(name), "input_ids")), Mode::F32, 2).unwrap();
         let (_, logits) = cold_run(&golden, &mut NoTaps).unwrap();
@@ -292,9 +290,8 @@ fn the_f64_mode_is_the_same_model() {
 fn the_trained_prototype_recalls_everything() {
     let dir = std::env::var("KARAT_PROTOTYPE").expect("KARAT_PROTOTYPE names the folder");
     let dir = FilePath::new(&dir);
-    let json = |name: &str| -> serde_json::Value {
-        serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
-    };
+    let json =
+        |name: &str| -> serde_json::Value { serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap() };
     let model = Arc::new(Checkpoint::open(dir).unwrap());
     let port = read_safetensors(&std::fs::read(dir.join("port-logits.safetensors")).unwrap());
     let (tokens, answers) = (json("tokens.json"), json("answers.json"));

@@ -215,7 +215,8 @@ fn replaying_its_own_kv_and_decisions_changes_no_bit() {
                 }
                 Tap::AttnSelected => {
                     let (mask, total) = (recorded.tensor.as_u8("mask").unwrap(), recorded.tensor.shape[1]);
-                    let of = |t: usize| (0..total).filter(move |w| mask[t * total + w] == 1).map(|w| w as u32).collect();
+                    let of =
+                        |t: usize| (0..total).filter(move |w| mask[t * total + w] == 1).map(|w| w as u32).collect();
                     forced(&mut choices, &|c| c.entries = (0..recorded.tensor.rows()).map(of).collect());
                 }
                 _ => {}
@@ -251,7 +252,11 @@ fn an_mtp_block_keeps_the_same_promises() {
     assert_eq!(logits[0], logits[1]);
     let site = |name: &str| format!("mtp.0.{name}").parse::<Site>().unwrap();
     assert_eq!(seen.get(site("logits"), 0).unwrap().tensor, logits[0]);
-    assert!(["embed", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"].iter().all(|n| seen.get(site(n), 0).is_some()));
+    assert!(
+        ["embed", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"]
+            .iter()
+            .all(|n| seen.get(site(n), 0).is_some())
+    );
     let mut change = Change(site("attn.out"), 0);
     assert_ne!(golden.mtp(0, &mut [Lane::new(&x, &mut change)], &next).unwrap()[0], logits[0]);
     let mut other = next.clone();
