@@ -12,7 +12,9 @@ use crate::ops::experts::{self, Routed};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
 use crate::ops::rms_norm::rms_norm;
 use crate::ops::rope::{Angles, Rope};
-use crate::ops::{Ctx, compress, hc_coefficients::Coefficients, hc_mix, index, key_value, output, query, route, select};
+use crate::ops::{
+    Ctx, compress, hc_coefficients::Coefficients, hc_mix, index, key_value, output, query, route, select,
+};
 use crate::state::{CompressorState, LayerState};
 use crate::weights::BlockWeights;
 
@@ -53,7 +55,8 @@ impl<T: Real> Resident<'_, T> {
             for (i, rows) in part.rows.chunks(PIECE).enumerate() {
                 let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
                 let range = i * PIECE * stride..(i * PIECE + rows.len()) * stride;
-                let after = self.attention(&mut eye, part.given, part.forced, &mut part.state, &part.h[range.clone()])?;
+                let after =
+                    self.attention(&mut eye, part.given, part.forced, &mut part.state, &part.h[range.clone()])?;
                 part.h[range].copy_from_slice(&after);
             }
         }
@@ -61,7 +64,13 @@ impl<T: Real> Resident<'_, T> {
     }
 
     /// Coefficients and collapse; `taps` are pre, post, comb, collapsed.
-    fn mix_in(&self, eye: &mut Eye<'_>, w: &HcWeights<T>, h: &[T], taps: [Tap; 4]) -> Result<(Coefficients<T>, Vec<T>)> {
+    fn mix_in(
+        &self,
+        eye: &mut Eye<'_>,
+        w: &HcWeights<T>,
+        h: &[T],
+        taps: [Tap; 4],
+    ) -> Result<(Coefficients<T>, Vec<T>)> {
         let (hc, d) = (self.ctx.config.hc_mult, self.ctx.config.hidden_size);
         let mut mix = hc_coefficients(self.ctx, w, h);
         eye.tap(taps[0], &[hc], &mut mix.pre)?;

@@ -48,7 +48,8 @@ impl Eye<'_> {
         self.see.visit(site, self.rows, TensorMut { shape: &shape, data: DataMut::I64(&mut wide) })?;
         for (value, wide) in values.iter_mut().zip(wide) {
             let valid = u32::try_from(wide).ok().filter(|&v| (v as usize) < limit);
-            *value = valid.ok_or_else(|| Error::Request(format!("{site}: a visitor left {wide}, not below {limit}")))?;
+            *value =
+                valid.ok_or_else(|| Error::Request(format!("{site}: a visitor left {wide}, not below {limit}")))?;
         }
         Ok(())
     }

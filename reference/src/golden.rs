@@ -46,7 +46,12 @@ impl Golden {
     ///
     /// # Errors
     /// An empty sequence, or an id at or past the vocabulary (input errors).
-    pub fn new(checkpoint: Arc<Checkpoint>, requests: Requests, mode: Mode, threads: usize) -> karat_model::Result<Self> {
+    pub fn new(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        mode: Mode,
+        threads: usize,
+    ) -> karat_model::Result<Self> {
         let config = checkpoint.config();
         for sequence in &requests.seqs {
             if sequence.ids.is_empty() {
@@ -104,7 +109,13 @@ impl Golden {
     }
 
     /// Token embeddings `[S,D]` before the streams, shown to the visitor.
-    pub(crate) fn embed_rows<T: Real>(&self, block: Block, rows: &[RowId], ids: &[u32], see: &mut dyn Visitor) -> Result<Vec<T>> {
+    pub(crate) fn embed_rows<T: Real>(
+        &self,
+        block: Block,
+        rows: &[RowId],
+        ids: &[u32],
+        see: &mut dyn Visitor,
+    ) -> Result<Vec<T>> {
         let c = self.config();
         let table = self.loader("").decoder("embed", c.vocab_size, c.hidden_size).map_err(Error::source)?;
         let mut x = embed::lookup(&table, ids);

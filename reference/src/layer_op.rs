@@ -138,7 +138,8 @@ impl<T: Real> Call<'_, T> {
                 let logits = route::router_logits(ctx, x, &w.router);
                 let idx = route::choose(ctx, &logits, &w.router, self.layer.golden.ids(self.rows)?);
                 let wt = route::weights(ctx, &logits, &idx);
-                let [logits, wt] = [(vec![c.n_routed_experts], logits), (vec![k], wt)].map(|(tail, v)| self.one(&tail, v));
+                let [logits, wt] =
+                    [(vec![c.n_routed_experts], logits), (vec![k], wt)].map(|(tail, v)| self.one(&tail, v));
                 let idx = Tensor::i64(vec![self.rows.len(), k], idx.into_iter().map(i64::from).collect());
                 vec![(Tap::FfnRouterLogits, logits), (Tap::FfnIdx, idx), (Tap::FfnWt, wt)]
             }

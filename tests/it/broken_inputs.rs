@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use karat_model::prompt::{Encoder, Tokenizer};
 use karat_model::{Checkpoint, Error, ErrorKind};
 use karat_tests::broken::{self, Broken, Kind};
 use karat_tests::tiny_v4_files;
@@ -42,4 +43,27 @@ fn broken_checkpoints_do_not_open() {
 #[test]
 fn the_checkpoint_that_the_broken_ones_come_from_opens() {
     Checkpoint::from_memory("tiny-v4", tiny_v4_files()).expect("it is whole");
+}
+
+#[test]
+fn broken_traces_do_not_open() {
+    each(Kind::Trace, |_, dir| karat_trace::Trace::open(dir).map(|_| ()));
+}
+
+#[test]
+fn broken_tokenizers_and_prompt_texts_are_refused() {
+    each(Kind::Prompt, |_, dir| {
+        let checkpoint = Checkpoint::open(dir)?;
+        Tokenizer::of(&checkpoint)?;
+        Encoder::of(&checkpoint).map(|_| ())
+    });
+}
+
+#[test]
+fn broken_token_files_are_refused() {
+    each(Kind::Tokens, |_, dir| {
+        let path = dir.join("tokens.json");
+        let bytes = std::fs::read(&path).map_err(|e| Error::input("file can't be read").at(path.display()).found(e))?;
+        karat_scenarios::read_tokens("tokens.json", &bytes, 512).map(|_| ())
+    });
 }

@@ -67,7 +67,25 @@ impl Tokenizer {
             .ok_or_else(|| Error::input("the model has no tokenizer.json, so no text can be tokenised").at(&label))?;
         let tokenizer = Self::from_json(&label, &bytes)?;
         tokenizer.check_vocab(checkpoint.config().vocab_size)?;
+        tokenizer.check_format()?;
         Ok(tokenizer)
+    }
+
+    /// Refuses a vocabulary in which a token of the prompt format isn't one token: every prompt would silently turn
+    /// into other ids than the model was trained on.
+    fn check_format(&self) -> Result<()> {
+        use super::special::{ASSISTANT, BOS, DSML, END_THINK, EOS, THINK, USER};
+        for token in [BOS, EOS, USER, ASSISTANT, THINK, END_THINK, DSML] {
+            let ids = self.encode(token)?;
+            if ids != [self.required_id(token)?] {
+                return Err(Error::input("a token of the prompt format is not recognised in a text")
+                    .at(&self.label)
+                    .expected(format!("one id for {token}"))
+                    .found(format!("{} ids", ids.len()))
+                    .hint("added_tokens of tokenizer.json must name it"));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses an id that the model has no row for.
@@ -147,7 +165,7 @@ impl Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("label", &self.label).field("tokens", &self.len()).finish()
+        f.debug_struct("Tokenizer").field("label", &self.label).field("tokens", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -168,10 +168,7 @@ pub fn plain_index(raw: &RawTensor<'_>, count: usize, limit: usize) -> Result<Ve
         return Err(wrong(raw, format!("{count} values")));
     }
     let index = |v: i64| u32::try_from(v).ok().filter(|&i| (i as usize) < limit);
-    values
-        .into_iter()
-        .map(|v| index(v).ok_or_else(|| wrong(raw, format!("indices below {limit}")).found(v)))
-        .collect()
+    values.into_iter().map(|v| index(v).ok_or_else(|| wrong(raw, format!("indices below {limit}")).found(v))).collect()
 }
 
 fn wrong(raw: &RawTensor<'_>, expected: String) -> Error {

@@ -63,8 +63,7 @@ pub(crate) fn expert_act<T: Real, E>(
     parts: &[Routed<'_, T>],
     mut up: impl FnMut(usize) -> Result<std::sync::Arc<[Packed<T>; 2]>, E>,
 ) -> Result<Vec<Vec<T>>, E> {
-    let (d, k, inner) =
-        (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
+    let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
     let mut acts: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * inner]).collect();
     for (e, users) in by_expert(ctx, parts).into_iter().enumerate().filter(|(_, users)| !users.is_empty()) {
         let weights = up(e)?;
@@ -87,8 +86,7 @@ pub(crate) fn expert_sum<T: Real, E>(
     acts: &[Vec<T>],
     mut down: impl FnMut(usize) -> Result<std::sync::Arc<Packed<T>>, E>,
 ) -> Result<Vec<Vec<T>>, E> {
-    let (d, k, inner) =
-        (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
+    let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
     let mut sums: Vec<Vec<f64>> = parts.iter().map(|part| vec![0f64; part.idx.len() / k * d]).collect();
     for (e, users) in by_expert(ctx, parts).into_iter().enumerate().filter(|(_, users)| !users.is_empty()) {
         let w2 = down(e)?;

@@ -40,24 +40,23 @@ pub(crate) fn hc_coefficients<T: Real>(ctx: Ctx<'_>, w: &HcWeights<T>, h: &[T]) 
     let eps = T::of(ctx.config.hc_eps);
     let two = T::of(2.0);
     let s = r.len();
-    let mut out = Coefficients {
-        pre: vec![T::ZERO; s * hc],
-        post: vec![T::ZERO; s * hc],
-        comb: vec![T::ZERO; s * hc * hc],
-    };
+    let mut out =
+        Coefficients { pre: vec![T::ZERO; s * hc], post: vec![T::ZERO; s * hc], comb: vec![T::ZERO; s * hc * hc] };
     let rows = out.pre.par_chunks_exact_mut(hc).zip(out.post.par_chunks_exact_mut(hc));
-    rows.zip(out.comb.par_chunks_exact_mut(hc * hc)).enumerate().with_min_len(16).for_each(|(t, ((pre, post), comb))| {
-        let m = &m[t * w.base.len()..(t + 1) * w.base.len()];
-        let logit = |i: usize, part: usize| m[i] * r[t] * w.scale[part] + w.base[i];
-        for j in 0..hc {
-            pre[j] = logit(j, 0).sigmoid() + eps;
-            post[j] = two * logit(hc + j, 1).sigmoid();
-        }
-        for (i, c) in comb.iter_mut().enumerate() {
-            *c = logit(2 * hc + i, 2);
-        }
-        sinkhorn(comb, hc, ctx.config.hc_sinkhorn_iters, eps);
-    });
+    rows.zip(out.comb.par_chunks_exact_mut(hc * hc)).enumerate().with_min_len(16).for_each(
+        |(t, ((pre, post), comb))| {
+            let m = &m[t * w.base.len()..(t + 1) * w.base.len()];
+            let logit = |i: usize, part: usize| m[i] * r[t] * w.scale[part] + w.base[i];
+            for j in 0..hc {
+                pre[j] = logit(j, 0).sigmoid() + eps;
+                post[j] = two * logit(hc + j, 1).sigmoid();
+            }
+            for (i, c) in comb.iter_mut().enumerate() {
+                *c = logit(2 * hc + i, 2);
+            }
+            sinkhorn(comb, hc, ctx.config.hc_sinkhorn_iters, eps);
+        },
+    );
     out
 }
 

@@ -28,20 +28,23 @@ pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: 
     let (hc, d) = (ctx.config.hc_mult, ctx.config.hidden_size);
     let mut out = vec![T::ZERO; h.len()];
     let init = || (Scratch::default(), vec![0f64; hc * d], vec![T::ZERO; hc * (hc + 1)]);
-    out.par_chunks_exact_mut(hc * d).enumerate().with_min_len(16).for_each_init(init, |(scratch, sums, a), (t, out)| {
-        let comb = &mix.comb[t * hc * hc..(t + 1) * hc * hc];
-        for (k, a) in a.chunks_exact_mut(hc + 1).enumerate() {
-            for j in 0..hc {
-                a[j] = comb[j * hc + k];
+    out.par_chunks_exact_mut(hc * d).enumerate().with_min_len(16).for_each_init(
+        init,
+        |(scratch, sums, a), (t, out)| {
+            let comb = &mix.comb[t * hc * hc..(t + 1) * hc * hc];
+            for (k, a) in a.chunks_exact_mut(hc + 1).enumerate() {
+                for j in 0..hc {
+                    a[j] = comb[j * hc + k];
+                }
+                a[hc] = mix.post[t * hc + k];
             }
-            a[hc] = mix.post[t * hc + k];
-        }
-        let a: Vec<&[T]> = a.chunks_exact(hc + 1).collect();
-        let mut rows: Vec<&[T]> = h[t * hc * d..(t + 1) * hc * d].chunks_exact(d).collect();
-        rows.push(&y[t * d..(t + 1) * d]);
-        mix_rows(ctx.isa, &a, &rows, d, sums, scratch);
-        round(sums, out);
-    });
+            let a: Vec<&[T]> = a.chunks_exact(hc + 1).collect();
+            let mut rows: Vec<&[T]> = h[t * hc * d..(t + 1) * hc * d].chunks_exact(d).collect();
+            rows.push(&y[t * d..(t + 1) * d]);
+            mix_rows(ctx.isa, &a, &rows, d, sums, scratch);
+            round(sums, out);
+        },
+    );
     out
 }
 

@@ -33,14 +33,7 @@ pub(crate) fn index_weights<T: Real>(ctx: Ctx<'_>, x: &[T], weights_proj: &Packe
 }
 
 /// Scores `[S,T]` of rows at positions `first..first+S` against T entries.
-pub(crate) fn index_score<T: Real>(
-    ctx: Ctx<'_>,
-    iq: &[T],
-    ik: &[T],
-    iw: &[T],
-    first: usize,
-    ratio: usize,
-) -> Vec<T> {
+pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], first: usize, ratio: usize) -> Vec<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
     let keys = rows(ik, di);
     let total = keys.len();

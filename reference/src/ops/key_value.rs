@@ -8,13 +8,7 @@ use super::{Ctx, linear};
 use crate::linalg::{Packed, Real};
 
 /// x `[S,D]` to kv `[S,hd]`, normed and roped.
-pub(crate) fn key_value<T: Real>(
-    ctx: Ctx<'_>,
-    x: &[T],
-    wkv: &Packed<T>,
-    kv_norm: &[T],
-    angles: &Angles<T>,
-) -> Vec<T> {
+pub(crate) fn key_value<T: Real>(ctx: Ctx<'_>, x: &[T], wkv: &Packed<T>, kv_norm: &[T], angles: &Angles<T>) -> Vec<T> {
     let hd = ctx.config.head_dim;
     let mut kv = rms_norm(ctx.isa, &linear(ctx, x, ctx.config.hidden_size, wkv), kv_norm, ctx.config.rms_norm_eps);
     for (t, row) in kv.chunks_exact_mut(hd).enumerate() {

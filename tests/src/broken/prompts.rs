@@ -35,7 +35,7 @@ pub(super) fn all() -> Vec<Broken> {
                 vocab[&first] = json!(9999);
             });
         }),
-        ("without its special tokens", &[TOKENIZER], |f| {
+        ("without its added tokens", &[TOKENIZER, "<｜"], |f| {
             json_file(f, TOKENIZER, |t| t["added_tokens"] = json!([]));
         }),
         ("no prompt texts", &[ENCODING], |f| {
@@ -45,11 +45,22 @@ pub(super) fn all() -> Vec<Broken> {
         ("prompt texts as a list", &[ENCODING], |f| {
             f.insert(ENCODING.to_string(), b"[]".to_vec());
         }),
-        ("prompt texts without one of them", &[ENCODING], |f| {
+        ("prompt texts without one of them", &[ENCODING, "effort_a"], |f| {
             json_file(f, ENCODING, |e| {
-                let first = e.keys().next().expect("a text").clone();
-                e.remove(&first);
+                e.remove("effort_a");
             });
+        }),
+        ("prompt texts of another format", &[ENCODING, "format", "karat-encoding/9"], |f| {
+            json_file(f, ENCODING, |e| e["format"] = json!("karat-encoding/9"));
+        }),
+        ("prompt text that was edited", &[ENCODING, "tools_template", "sha256"], |f| {
+            json_file(f, ENCODING, |e| {
+                let text = e["tools_template"]["text"].as_str().expect("a text").to_uppercase();
+                e["tools_template"]["text"] = json!(text);
+            });
+        }),
+        ("merge dropout", &[TOKENIZER, "dropout"], |f| {
+            json_file(f, TOKENIZER, |t| t["model"]["dropout"] = json!(0.1));
         }),
     ];
     list.into_iter().map(|(name, says, breaks)| Broken { name, kind: Kind::Prompt, says, breaks }).collect()

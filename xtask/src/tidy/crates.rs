@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("audit", &["rayon", "serde", "serde_json", "sha2", "thiserror"]),
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
     ("cli", &["anyhow", "clap", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
-    ("diff", &["half", "rayon", "thiserror"]),
+    ("diff", &["half", "libm", "rayon", "thiserror"]),
     (
         "model",
         &[
@@ -35,8 +35,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tokenizers",
         ],
     ),
-    ("optimized", &["gemm", "half", "rayon", "serde", "thiserror"]),
-    ("reference", &["libm", "ndarray", "rayon", "thiserror"]),
+    ("optimized", &["gemm", "half", "rayon", "serde", "sha2", "thiserror"]),
+    ("reference", &["libm", "ndarray", "rayon", "sha2", "thiserror"]),
     ("scenarios", &["serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
