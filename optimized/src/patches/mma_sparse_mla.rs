@@ -122,7 +122,7 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
     for (scores, keys) in scores.chunks(rule.tile).zip(keys.chunks(rule.tile * hd)) {
         let new = scores.iter().fold(top, |m, &s| m.max(s));
         let keep = if top == f32::NEG_INFINITY { 0.0 } else { (base.exp)(top - new) };
-        for v in acc.iter_mut() {
+        for v in &mut acc {
             *v *= keep;
         }
         den *= keep;
@@ -132,7 +132,7 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
         weighted_sums(&p, keys, hd, &mut acc);
         top = new;
     }
-    for v in acc.iter_mut() {
+    for v in &mut acc {
         *v /= den;
     }
     round_rows(rule.partials.rounds(), &mut acc);
