@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// Result with the error of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Which exit code an error ends in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ErrorKind {
     /// Arguments, policy or config contradict each other: exit 2.
     Usage,
@@ -15,7 +18,7 @@ pub enum ErrorKind {
 }
 
 /// One clear message (its optional parts are boxed: every `Result` carries its size). `what` is a sentence fragment, `place` names file, tensor, field or line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Error {
     /// Which exit code it ends in.
     pub kind: ErrorKind,

@@ -65,8 +65,8 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn line(&self, byte: usize) -> String {
-        let before = self.text.as_bytes().get(..byte).unwrap_or_default();
-        format!("{}:{}", self.label, before.iter().filter(|&&b| b == b'\n').count() + 1)
+        let before = self.text.get(..byte).unwrap_or_default();
+        format!("{}:{}", self.label, before.matches('\n').count() + 1)
     }
 
     /// A spanned array table begins behind its header; its error is about the lines from there on.

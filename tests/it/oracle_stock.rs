@@ -5,29 +5,10 @@ use std::sync::Arc;
 use karat_model::Checkpoint;
 use karat_model::config::LayerKind;
 use karat_optimized::{History, Optimized, Plan, Rope, Stock, Store, quant};
-use karat_seam::{Lane, NoTaps, Op, Path, Recorder, Requests, RowId, Sequence, Site, Tap, Tensor};
+use karat_seam::{Op, Path, Recorder, Requests, RowId, Sequence, Site, Tap, Tensor};
 use karat_tests::{long_rows, oracle, rel_max, tiny_v4_files};
 
-fn tiny() -> Arc<Checkpoint> {
-    Arc::new(Checkpoint::from_memory("tiny-v4", tiny_v4_files()).unwrap())
-}
-
-fn requests(ids: &Tensor) -> Requests {
-    let ids: Vec<u32> = ids.as_i64("input_ids").unwrap().iter().map(|&i| i as u32).collect();
-    Requests { seqs: vec![Sequence::prompt("a", ids)] }
-}
-
-fn run(stock: Stock, requests: Requests, recorder: &mut Recorder) -> Tensor {
-    let plan = Plan { stock, patches: vec![], history: History::Cold };
-    let path = Optimized::new(tiny(), requests, plan, 2).unwrap();
-    let mut x = path.embed(&mut NoTaps).unwrap();
-    for l in 0..path.blocks().layers {
-        let mut lanes = [Lane::new(&x, recorder)];
-        path.layer(l).unwrap().run(&mut lanes).unwrap();
-        x = lanes[0].out.take().unwrap().streams;
-    }
-    path.head(&mut [Lane::new(&x, recorder)]).unwrap().remove(0)
-}
+use crate::optimized_drive::{optimized, prompt_of, run, tiny};
 
 fn bits(v: &[f32]) -> Vec<u32> {
     // A zero's sign is not part of a quantised value: Q4's code 8 is written as +0 by the official table.
@@ -103,7 +84,7 @@ fn the_control_equals_the_oracle() {
     for name in ["short", "long"] {
         let oracle = oracle(name);
         let mut recorder = Recorder::all();
-        let logits = run(Stock::None, requests(&oracle["input_ids"]), &mut recorder);
+        let logits = run(&optimized(Stock::None, &[], History::Cold, prompt_of(&oracle["input_ids"])), &mut recorder);
         let worst = rel_max(logits.as_f32("logits").unwrap(), oracle["logits"].as_f32("logits").unwrap());
         println!("{name}: stock none, logits rel_max {worst:e}");
         assert!(worst < 2e-5, "{name}: {worst:e}");
@@ -124,7 +105,13 @@ fn the_control_equals_the_oracle() {
                 continue;
             }
             if site.tap == Tap::FfnWt {
-                continue; // slots may come in another order; the experts above fix the set, the logits the weights
+                // Slots are an unordered set: weights are compared expert by expert.
+                let idx = &recorder.get(Site { tap: Tap::FfnIdx, ..site }, 0).unwrap().tensor;
+                let want_idx = &oracle[&key.replace("ffn.wt", "ffn.idx")];
+                let (got, want) = (by_expert(key, idx, &got.tensor), by_expert(key, want_idx, want));
+                let worst = rel_max(&got, &want);
+                assert!(worst < 1e-5, "{name} {key}: {worst:e}");
+                continue;
             }
             let (mut values, width) = (got.tensor.as_f32(key).unwrap().to_vec(), got.tensor.width());
             if key.ends_with("@rows") {
@@ -135,6 +122,18 @@ fn the_control_equals_the_oracle() {
             assert!(worst < 1e-5, "{name} {key}: {worst:e}");
         }
     }
+}
+
+/// Routing weights of each row in ascending order of expert.
+fn by_expert(key: &str, idx: &Tensor, wt: &Tensor) -> Vec<f32> {
+    let (idx, k) = (idx.as_i64(key).unwrap(), wt.width());
+    let rows = idx.chunks_exact(k).zip(wt.as_f32(key).unwrap().chunks_exact(k));
+    rows.flat_map(|(idx, wt)| {
+        let mut pairs: Vec<(i64, f32)> = idx.iter().copied().zip(wt.iter().copied()).collect();
+        pairs.sort_by_key(|(e, _)| *e);
+        pairs.into_iter().map(|(_, w)| w)
+    })
+    .collect()
 }
 
 fn assert_same_experts(key: &str, got: &Tensor, want: &Tensor) {
@@ -154,7 +153,10 @@ fn assert_same_experts(key: &str, got: &Tensor, want: &Tensor) {
 fn official_reaches_the_oracles_quantised_logits() {
     for name in ["short", "long"] {
         let oracle = oracle(name);
-        let logits = run(Stock::Official, requests(&oracle["input_ids"]), &mut Recorder::new(|_| false));
+        let logits = run(
+            &optimized(Stock::Official, &[], History::Cold, prompt_of(&oracle["input_ids"])),
+            &mut Recorder::new(|_| false),
+        );
         let (got, want) = (logits.as_f32("logits").unwrap(), oracle["qat.logits"].as_f32("qat").unwrap());
         let worst = rel_max(got, want);
         let square = |v: f64| v * v;
@@ -163,9 +165,6 @@ fn official_reaches_the_oracles_quantised_logits() {
         let argmax = |row: &[f32]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
         let rows = logits.rows();
         let agree = got.chunks(512).zip(want.chunks(512)).filter(|(a, b)| argmax(a) == argmax(b)).count();
-        for (i, (a, b)) in got.chunks(512).zip(want.chunks(512)).enumerate().take(8) {
-            println!("  row {i} {:e}", rel_max(a, b));
-        }
         println!("{name}: official against qat.logits: rel_max {worst:.2e}, rel-L2 {l2:.2e}, argmax {agree}/{rows}");
         if name == "short" {
             assert!(worst < 5e-3, "{worst:e}");

@@ -298,7 +298,7 @@ fn bad_requests_are_refused_by_name() {
     let golden = golden(&[4, 3], Mode::F32);
     let x = golden.embed(&mut NoTaps).unwrap();
     let layer = golden.layer(0).unwrap();
-    let mut refused = |order: &[usize], what: &str| {
+    let refused = |order: &[usize], what: &str| {
         let rows: Arc<[RowId]> = order.iter().map(|&i| x.rows[i]).collect();
         let values = x.data.as_f32("x").unwrap();
         let width = x.data.width();

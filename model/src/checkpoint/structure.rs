@@ -51,7 +51,7 @@ pub enum Check {
 }
 
 /// One finding. The message names file and tensor, what was expected and found, and a plausible cause.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad.
     pub severity: Severity,
@@ -242,7 +242,8 @@ fn unknown_hint(name: &str) -> &'static str {
 fn index(store: &Store, out: &mut Vec<Finding>) {
     let place = Store::index_name();
     for file in &store.layout.stray {
-        let error = Error::input("file is not in the index").at(file).hint("stale shard? it is not read");
+        let error =
+            Error::input("file is not read").at(file).hint("stale shard, or another tool's file beside the weights?");
         out.push(Finding::new(Severity::Warning, Check::Index, file, error));
     }
     let Some(map) = &store.layout.map else { return };

@@ -165,7 +165,7 @@ impl Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("label", &self.label).field("tokens", &self.len()).finish()
+        f.debug_struct("Tokenizer").field("label", &self.label).field("tokens", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -44,7 +44,6 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     debug_assert_eq!(a.len(), b.len());
     #[cfg(target_arch = "x86_64")]
     if has_simd() {
-        // SAFETY-relevant checks live in the called module: features were detected, lengths are equal.
         return super::simd_dot::tile::<1, 1>([a], [b])[0][0];
     }
     dot_portable(a, b)
@@ -57,20 +56,26 @@ pub(super) fn dot_portable(a: &[f32], b: &[f32]) -> f32 {
     tree(l)
 }
 
-/// y += s * x, one fused multiply-add an element.
-pub(crate) fn axpy(s: f32, x: &[f32], y: &mut [f32]) {
-    debug_assert_eq!(x.len(), y.len());
+/// `out[m,:] += sum over n of p[m,n] * rows[n,:]`: one chain of fused multiply-adds an output, in ascending n.
+/// `p [M,n]`, `rows [n,width]`, `out [M,width]`.
+pub(crate) fn weighted_sums(p: &[f32], rows: &[f32], width: usize, out: &mut [f32]) {
+    debug_assert_eq!(p.len() / (rows.len() / width), out.len() / width);
     #[cfg(target_arch = "x86_64")]
     if has_simd() {
-        super::simd_dot::axpy(s, x, y);
+        super::simd_dot::weighted_sums(p, rows, width, out);
         return;
     }
-    axpy_portable(s, x, y);
+    weighted_sums_portable(p, rows, width, out);
 }
 
-/// The portable form of [`axpy`].
-pub(super) fn axpy_portable(s: f32, x: &[f32], y: &mut [f32]) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = s.mul_add(x, *y);
+/// The portable form of [`weighted_sums`].
+pub(super) fn weighted_sums_portable(p: &[f32], rows: &[f32], width: usize, out: &mut [f32]) {
+    let n = rows.len() / width;
+    for (p, out) in p.chunks_exact(n).zip(out.chunks_exact_mut(width)) {
+        for (p, row) in p.iter().zip(rows.chunks_exact(width)) {
+            for (o, r) in out.iter_mut().zip(row) {
+                *o = p.mul_add(*r, *o);
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ mod round;
 #[cfg(target_arch = "x86_64")]
 mod simd_dot;
 
-pub(crate) use dot::{axpy, dot};
+pub(crate) use dot::{dot, weighted_sums};
 pub(crate) use exp::{exp, exp2, ln, sigmoid, silu, softplus};
 pub(crate) use gemm::{Scaled, gemm, gemm_scaled};
 pub(crate) use round::{bf16, e2m1, e4m3, round_rows};

@@ -53,12 +53,27 @@ pub(super) fn tile_scaled<const M: usize, const N: usize>(
     }
 }
 
-/// y += s * x. Needs AVX2 and FMA.
-pub(super) fn axpy(s: f32, x: &[f32], y: &mut [f32]) {
+/// `out[m,:] += sum over n of p[m,n] * rows[n,:]`. Needs AVX2 and FMA.
+pub(super) fn weighted_sums(p: &[f32], rows: &[f32], width: usize, out: &mut [f32]) {
     assert!(has_simd());
-    assert_eq!(x.len(), y.len());
-    // SAFETY: features detected and lengths equal (asserted above).
-    unsafe { axpy_avx2(s, x, y) }
+    let n = rows.len() / width;
+    assert!(rows.len() == n * width && p.len() * width == out.len() * n);
+    let count = out.len() / width;
+    let mut m = 0;
+    while m < count {
+        let (p, out) = (&p[m * n..], &mut out[m * width..]);
+        // SAFETY: features detected; `p` and `out` hold at least 4 (or 1) rows of n and width elements from here, `rows`
+        // holds n rows of width elements (asserted above).
+        unsafe {
+            if count - m >= 4 {
+                weighted_sums_avx2::<4>(p, rows, n, width, out);
+                m += 4;
+            } else {
+                weighted_sums_avx2::<1>(p, rows, n, width, out);
+                m += 1;
+            }
+        }
+    }
 }
 
 /// # Safety
@@ -167,21 +182,35 @@ fn spill(v: __m256) -> [f32; LANES] {
 }
 
 /// # Safety
-/// AVX2 and FMA must be available; `x` and `y` have one length.
+/// AVX2 and FMA must be available; `p` has at least `M * n` elements, `out` `M * width`, `rows` `n * width`.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn axpy_avx2(s: f32, x: &[f32], y: &mut [f32]) {
-    let whole = x.len() - x.len() % LANES;
-    let sv = _mm256_set1_ps(s);
-    let mut i = 0;
-    while i < whole {
-        // SAFETY: i + 8 <= len of both slices.
+unsafe fn weighted_sums_avx2<const M: usize>(p: &[f32], rows: &[f32], n: usize, width: usize, out: &mut [f32]) {
+    let whole = width - width % LANES;
+    let mut d = 0;
+    while d < whole {
+        let mut acc = [_mm256_setzero_ps(); M];
+        // SAFETY: d + 8 <= width, so every access stays inside its row.
         unsafe {
-            let v = _mm256_fmadd_ps(sv, _mm256_loadu_ps(x.as_ptr().add(i)), _mm256_loadu_ps(y.as_ptr().add(i)));
-            _mm256_storeu_ps(y.as_mut_ptr().add(i), v);
+            for m in 0..M {
+                acc[m] = _mm256_loadu_ps(out.as_ptr().add(m * width + d));
+            }
+            for k in 0..n {
+                let row = _mm256_loadu_ps(rows.as_ptr().add(k * width + d));
+                for m in 0..M {
+                    acc[m] = _mm256_fmadd_ps(_mm256_set1_ps(*p.as_ptr().add(m * n + k)), row, acc[m]);
+                }
+            }
+            for m in 0..M {
+                _mm256_storeu_ps(out.as_mut_ptr().add(m * width + d), acc[m]);
+            }
         }
-        i += LANES;
+        d += LANES;
     }
-    for i in whole..x.len() {
-        y[i] = s.mul_add(x[i], y[i]);
+    for d in whole..width {
+        for m in 0..M {
+            for k in 0..n {
+                out[m * width + d] = p[m * n + k].mul_add(rows[k * width + d], out[m * width + d]);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 use half::bf16 as half_bf16;
 use proptest::prelude::*;
 
-use super::dot::{axpy_portable, dot_portable};
+use super::dot::{dot_portable, weighted_sums_portable};
 use super::gemm::scaled_portable;
 use super::*;
 
@@ -86,10 +86,19 @@ proptest! {
         let exact: f64 = a.iter().zip(&b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
         let scale: f64 = a.iter().zip(&b).map(|(x, y)| (f64::from(*x) * f64::from(*y)).abs()).sum();
         prop_assert!((f64::from(expected) - exact).abs() <= scale * 1e-6);
-        let (mut y, mut z) = (b.clone(), b.clone());
-        axpy(0.3, &a, &mut y);
-        axpy_portable(0.3, &a, &mut z);
-        prop_assert_eq!(y, z);
+    }
+
+    #[test]
+    fn weighted_sums_have_the_same_bits_in_every_form(m in 1usize..10, n in 1usize..9, width in 1usize..40, seed in values(64)) {
+        let p: Vec<f32> = (0..m * n).map(|i| seed[i % 64]).collect();
+        let rows: Vec<f32> = (0..n * width).map(|i| seed[(i * 5) % 63] + i as f32 * 1e-3).collect();
+        let (mut a, mut b) = (vec![0.5; m * width], vec![0.5; m * width]);
+        weighted_sums(&p, &rows, width, &mut a);
+        weighted_sums_portable(&p, &rows, width, &mut b);
+        prop_assert_eq!(&a, &b);
+        let mut alone = vec![0.5; width];
+        weighted_sums(&p[(m - 1) * n..], &rows, width, &mut alone);
+        prop_assert_eq!(&a[(m - 1) * width..], &alone[..]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sink attention of one query over window and entries (spec 2.9).
 
-use crate::arith::{axpy, bf16, exp, gemm, ln, round_rows};
+use crate::arith::{bf16, exp, gemm, ln, round_rows, weighted_sums};
 use crate::patches::attend_split;
 use crate::plan::{Attend, Numerics, Store};
 
@@ -21,19 +21,24 @@ fn fused(p: Store, q: &[f32], keys: &[f32], sink: &[f32], scale: f32, out: &mut 
     let n = keys.len() / hd;
     let mut scores = vec![0.0; sink.len() * n];
     gemm(q, keys, hd, &mut scores);
-    for (h, ((out, lse), scores)) in out.chunks_exact_mut(hd).zip(lse).zip(scores.chunks_exact_mut(n)).enumerate() {
+    let mut dens = Vec::with_capacity(sink.len());
+    for ((lse, sink), scores) in lse.iter_mut().zip(sink).zip(scores.chunks_exact_mut(n)) {
         scores.iter_mut().for_each(|s| *s *= scale);
         // The sink is not in the max.
         let max = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
         let mut den = 0.0f32;
-        out.fill(0.0);
-        for (s, key) in scores.iter().zip(keys.chunks_exact(hd)) {
-            let e = exp(s - max);
+        for s in scores.iter_mut() {
+            let e = exp(*s - max);
             den += e;
-            axpy(if p.rounds() { bf16(e) } else { e }, key, out);
+            *s = if p.rounds() { bf16(e) } else { e };
         }
-        den += exp(sink[h] - max);
-        out.iter_mut().for_each(|v| *v /= den);
+        den += exp(sink - max);
         *lse = max + ln(den);
+        dens.push(den);
+    }
+    out.fill(0.0);
+    weighted_sums(&scores, keys, hd, out);
+    for (out, den) in out.chunks_exact_mut(hd).zip(dens) {
+        out.iter_mut().for_each(|v| *v /= den);
     }
 }

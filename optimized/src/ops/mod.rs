@@ -29,6 +29,3 @@ pub(crate) fn rows<T: Send>(out: &mut [T], width: usize, f: impl Fn(usize, &mut 
         out.par_chunks_exact_mut(width).enumerate().for_each(|(i, row)| f(i, row));
     }
 }
-
-#[cfg(test)]
-mod tests;

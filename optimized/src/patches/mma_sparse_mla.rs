@@ -9,7 +9,7 @@
 use karat_seam::{Op, Phase};
 
 use super::{Claim, Patch, PatchOption, Risk, any_model};
-use crate::arith::{axpy, bf16, exp, exp2, gemm, ln, round_rows};
+use crate::arith::{bf16, exp, exp2, gemm, ln, round_rows, weighted_sums};
 use crate::plan::{Attend, SplitK, Store};
 
 pub(super) static PATCH: Patch = Patch {
@@ -103,7 +103,7 @@ pub(crate) fn attend_split(
         for (partial, lse) in &partials {
             let w = (base.exp)(lse - top);
             den += w;
-            axpy(w, partial, out);
+            weighted_sums(&[w], partial, hd, out);
         }
         out.iter_mut().for_each(|v| *v /= den);
         *lse = top * base.unit + ln(den);
@@ -120,11 +120,10 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
         let keep = if top == f32::NEG_INFINITY { 0.0 } else { (base.exp)(top - new) };
         acc.iter_mut().for_each(|v| *v *= keep);
         den *= keep;
-        for (s, k) in scores.iter().zip(keys.chunks_exact(hd)) {
-            let p = (base.exp)(s - new);
-            den += p;
-            axpy(bf16(p), k, &mut acc);
-        }
+        let p: Vec<f32> = scores.iter().map(|s| (base.exp)(s - new)).collect();
+        den += p.iter().sum::<f32>();
+        let p: Vec<f32> = p.into_iter().map(bf16).collect();
+        weighted_sums(&p, keys, hd, &mut acc);
         top = new;
     }
     acc.iter_mut().for_each(|v| *v /= den);

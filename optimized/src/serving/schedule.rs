@@ -152,7 +152,10 @@ fn steps(sequence: &Sequence, history: History) -> Result<Vec<Step>> {
     let spans = checked_spans(sequence)?;
     let last_generated = spans.iter().rposition(|s| s.kind == SpanKind::Generated);
     let chunk = match history {
-        History::Chunked { size } => size as u32,
+        History::Chunked { size: 0 } => {
+            return Err(Error::usage("a chunk holds at least one token").at("--histories").found("chunked:0"));
+        }
+        History::Chunked { size } => u32::try_from(size).unwrap_or(u32::MAX),
         History::Cold | History::Decoded => u32::MAX,
     };
     let mut out: Vec<Step> = Vec::new();

@@ -19,6 +19,8 @@ pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod select;
 pub(crate) mod swiglu;
+#[cfg(test)]
+mod tests;
 
 use karat_model::Config;
 

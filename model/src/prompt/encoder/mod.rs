@@ -46,18 +46,6 @@ pub enum Part {
     Eos,
 }
 
-impl Part {
-    /// True for the parts that the model writes when it generates a turn by itself. (Of an interrupted turn it wrote
-    /// the first of these only; the encoder adds the others.)
-    pub fn is_generated(self, role_is_assistant: bool) -> bool {
-        match self {
-            Self::Content => role_is_assistant,
-            Self::Reasoning | Self::EndThink | Self::ToolCalls | Self::Eos => true,
-            _ => false,
-        }
-    }
-}
-
 /// A stretch of the prompt with one origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartSpan {

@@ -200,7 +200,7 @@ fn a_task_replaces_the_transition_and_the_reasoning_behind_it() {
 fn the_effort_prefix_stands_first_and_in_thinking_mode_only() {
     let conversation = messages(r#"[{"role":"system","content":"s"},{"role":"user","content":"a"}]"#);
     let prefix = |release, effort, thinking| {
-        let options = EncodeOptions { effort, thinking, ..EncodeOptions::default() };
+        let options = EncodeOptions { thinking, effort, ..EncodeOptions::default() };
         let text = encoder(release).encode(&conversation, &options).map(|p| short(&p.text));
         text.map(|t| t.split_once("s<U>").unwrap().0.to_owned())
     };

@@ -58,7 +58,7 @@ fn damaged_literals_are_left_out() {
 }
 
 /// An encoder module in our own words: constants under other names, one joined, one in a dict.
-const MODULE: &str = r####"
+const MODULE: &str = r###"
 """Docstring that mentions ## Response Format for {schema}."""
 import json
 PREFIXES = {
@@ -75,7 +75,7 @@ Use <{dsml_token}tool_calls>.
 """
 SHAPE = "## Response Format:\n\n" + "Obey {schema}"
 def render(x): return f"<{x}>"
-"####;
+"###;
 
 #[test]
 fn texts_are_found_by_their_first_words_with_a_warning() {
