@@ -37,18 +37,10 @@ struct Task<T> {
 
 /// (o, lse) of rows at positions `first..first+S`.
 pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[T], first: usize) -> (Vec<T>, Vec<T>) {
-<<<<<<< HEAD
-    let (heads, hd) = (ctx.config.num_attention_heads, ctx.config.head_dim);
-    let s = q.len() / (heads * hd);
-    let total = keys.entries.len() / hd;
-    let scale = T::of(1.0 / (hd as f64).sqrt());
-    let (mut o, mut lse) = (vec![T::ZERO; q.len()], vec![T::ZERO; s * heads]);
-=======
     let (heads, width) = (ctx.config.num_attention_heads, ctx.config.num_attention_heads * ctx.config.head_dim);
     let (mut o, mut lse) = (vec![T::ZERO; q.len()], vec![T::ZERO; q.len() / width * heads]);
     // Neighbouring queries share most keys: together they fill the lanes of one panel.
     let group = (LANES / heads).max(1);
->>>>>>> main
     let init = || Task {
         q: Packed::default(),
         scores: Vec::new(),
