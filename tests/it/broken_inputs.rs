@@ -46,6 +46,11 @@ fn the_checkpoint_that_the_broken_ones_come_from_opens() {
 }
 
 #[test]
+fn broken_traces_do_not_open() {
+    each(Kind::Trace, |_, dir| karat_trace::Trace::open(dir).map(|_| ()));
+}
+
+#[test]
 fn broken_tokenizers_and_prompt_texts_are_refused() {
     each(Kind::Prompt, |_, dir| {
         let checkpoint = Checkpoint::open(dir)?;

@@ -10,6 +10,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_dot.rs",
     "reference/src/linalg/simd.rs",
+    "trace/src/mmap.rs",
 ];
 
 /// What `reference` may name of karat_model: facts and errors. Anything else could bring arithmetic along.
