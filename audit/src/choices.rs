@@ -30,8 +30,10 @@ fn covers(rec: &Recorded, len: usize) -> bool {
 
 fn experts(rec: &Recorded, facts: &LayerFacts) -> Option<Vec<u32>> {
     let values = rec.tensor.as_i64("ffn.idx").ok()?;
-    let chosen: Vec<u32> =
-        values.iter().map(|&v| u32::try_from(v).ok().filter(|v| (*v as usize) < facts.experts)).collect::<Option<_>>()?;
+    let chosen: Vec<u32> = values
+        .iter()
+        .map(|&v| u32::try_from(v).ok().filter(|v| (*v as usize) < facts.experts))
+        .collect::<Option<_>>()?;
     let distinct = |row: &[u32]| row.iter().enumerate().all(|(i, e)| !row[..i].contains(e));
     let width = rec.tensor.width();
     (width == facts.experts_per_token && chosen.chunks(width.max(1)).all(distinct)).then_some(chosen)

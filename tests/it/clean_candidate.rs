@@ -12,9 +12,7 @@ use karat_bundle::{Bundle, Verdict};
 use karat_diff::Claims;
 use karat_model::Checkpoint;
 use karat_reference::{Golden, Mode};
-use karat_seam::{
-    DataMut, Lane, Path as _, Requests, Result, RowId, Site, Tap, TensorMut, Visitor, Want,
-};
+use karat_seam::{DataMut, Lane, Path as _, Requests, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 use karat_tests::oracle_taps::OracleTaps;
 use karat_tests::tiny_v4_files;
 use karat_trace::{Header, ModelId, Order, TapGlob, TraceWriter};
@@ -134,7 +132,12 @@ fn a_perturbed_tap_is_named_with_its_layer() {
         let report = &bundle.verdict;
         assert_eq!((report.verdict, report.exit_code), (Verdict::Fail, 1), "{site}: {:?}", report.reasons);
         let bad = report.first_bad.as_ref().unwrap();
-        assert_eq!((bad.layer.as_str(), bad.tap.as_str()), (l.to_string().as_str(), tap.name()), "{:?}", report.reasons);
+        assert_eq!(
+            (bad.layer.as_str(), bad.tap.as_str()),
+            (l.to_string().as_str(), tap.name()),
+            "{:?}",
+            report.reasons
+        );
         assert_eq!(bad.position, Some(u64::from(position)), "{site}");
         let later = |r: &&karat_bundle::TapRow| r.layer.parse::<u16>().is_ok_and(|layer| layer > l);
         let injected_later = bundle.taps.iter().filter(later).filter(|r| r.verdict == Some(Verdict::Fail)).count();

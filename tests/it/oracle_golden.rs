@@ -148,12 +148,7 @@ fn long_prompt() {
 #[test]
 fn golden_bits() {
     assert_eq!(NUMERICS_VERSION, 1);
-<<<<<<< HEAD
-    let want = [("short", "SHORT"), ("long", "LONG")];
-    for (name, want) in want {
-=======
     let bits = |name: &str| {
->>>>>>> main
         let golden = Golden::new(tiny(), requests(ids(&oracle(name), "input_ids")), Mode::F32, 2).unwrap();
         hash(&cold_run(&golden, &mut NoTaps).unwrap().1)
     };

@@ -3,7 +3,9 @@ use crate::support::{karat, workplace};
 #[test]
 fn clap_refuses_what_is_no_argument() {
     let dir = tempfile::tempdir().unwrap();
-    for args in [&["audit", "--no-such-flag"][..], &["nonsense"], &["audit", "--threads", "0"], &["trace", "--out", "x"]] {
+    for args in
+        [&["audit", "--no-such-flag"][..], &["nonsense"], &["audit", "--threads", "0"], &["trace", "--out", "x"]]
+    {
         let ran = karat(dir.path(), args).expect(2);
         assert!(ran.stdout.is_empty() && ran.stderr.starts_with("error: "), "{}", ran.stderr);
     }

@@ -34,7 +34,13 @@ fn scenarios_and_patches_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let list = karat(dir.path(), &["scenario", "list"]).expect(0).stdout;
     assert!(list.contains("tic-tac-toe: "), "{list}");
-    assert_eq!(karat(dir.path(), &["scenario", "list", "--grep", "no such text", "--json"]).expect(0).json()["scenarios"].as_array().unwrap().len(), 0);
+    assert_eq!(
+        karat(dir.path(), &["scenario", "list", "--grep", "no such text", "--json"]).expect(0).json()["scenarios"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
     let rendered = karat(dir.path(), &["scenario", "render", "tic-tac-toe", "--json"]).expect(0).json();
     let ids = rendered["input_ids"].as_array().unwrap().len() as u64;
     assert!(ids > 100 && rendered["spans"].as_array().unwrap().last().unwrap()["end"] == ids, "{rendered}");

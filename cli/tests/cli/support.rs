@@ -59,7 +59,8 @@ pub(crate) fn without_numbers(text: &str) -> String {
         if line.contains(" forward passes") || line.starts_with("bundle: ") {
             continue;
         }
-        let words: Vec<String> = line.split_whitespace().map(|w| if is_number(w) { "#".into() } else { w.into() }).collect();
+        let words: Vec<String> =
+            line.split_whitespace().map(|w| if is_number(w) { "#".into() } else { w.into() }).collect();
         out.push_str(&words.join(" "));
         out.push('\n');
     }
