@@ -6,6 +6,7 @@ mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
 mod decoders_equal;
+mod docs;
 mod encoding;
 mod golden_invariants;
 mod optimized_drive;
