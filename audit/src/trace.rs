@@ -48,9 +48,6 @@ pub fn audit_trace(job: &Job<'_>, subject: &TraceJob) -> Result<Bundle> {
     if known == SameModel::SameWeights {
         outcome.notes.push("the trace's weights are the model's, its config.json is another file".to_string());
     }
-    for name in subject.trace.unknown() {
-        outcome.notes.push(format!("`{name}` is no tap of this version: not compared"));
-    }
     outcome.notes.extend(finish::limits(job, false));
     let candidate = RunCandidate {
         name: format!("trace {}", subject.trace.label()),
