@@ -67,3 +67,15 @@ fn broken_token_files_are_refused() {
         karat_scenarios::read_tokens("tokens.json", &bytes, 512).map(|_| ())
     });
 }
+
+#[test]
+fn broken_traces_do_not_open() {
+    each(Kind::Trace, |_, dir| {
+        let trace = karat_trace::Trace::open(dir)?;
+        // What opening leaves unread: the values.
+        for (at, seq, pass) in trace.held().collect::<Vec<_>>() {
+            trace.tensor(at, seq, pass)?;
+        }
+        Ok(())
+    });
+}
