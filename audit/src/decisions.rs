@@ -11,11 +11,14 @@ use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor}
 
 use crate::compare::Context;
 use crate::facts::LayerFacts;
+use crate::index_noise::IndexNoise;
 use crate::place::block_name;
 use crate::{Result, align, predict};
 
-/// Flips up to this many standard deviations of the predicted noise (times √2: two scores) are explained by it.
+/// A margin under this many standard deviations of the predicted noise (times √2: two scores) is always explained.
 const SIGMAS: f64 = 4.0;
+/// Chance of one false alarm among all decisions of a tap, when noise alone is at work.
+const FALSE_ALARM: f64 = 1e-3;
 
 /// Compares the decisions of one sequence in one layer. `golden` is the resident golden layer, `on_x2` what it saw at x'
 /// with the candidate's decisions: its own decisions follow from its own `ffn.in` and `attn.index_score`.
@@ -41,7 +44,8 @@ pub(crate) fn compare(
             (Tap::FfnIdx, Some(raw)) => Some(router_scores(raw, &facts.bias)?),
             (_, raw) => raw.cloned(),
         };
-        tap_rows(at, Site::layer(l, tap), theirs, &own, raw.zip(deciding.as_ref()), &mut out)?;
+        let operands = IndexNoise::of(on_x2, (l, seq)).filter(|_| tap == Tap::AttnSelected);
+        tap_rows(at, Site::layer(l, tap), theirs, &own, raw.zip(deciding.as_ref()), operands.as_ref(), &mut out)?;
     }
     Ok(out)
 }
@@ -88,6 +92,7 @@ fn tap_rows(
     theirs: &Recorded,
     own: &Recorded,
     scores: Option<(&Recorded, &Recorded)>,
+    operands: Option<&IndexNoise<'_>>,
     out: &mut (Vec<TapRow>, Vec<FlipRow>),
 ) -> Result<()> {
     let rows = align::common(&own.rows, &theirs.rows);
@@ -103,20 +108,24 @@ fn tap_rows(
     let pick =
         |s: Option<&'_ Recorded>| s.and_then(|s| align::take(score_tap, s, &rows, score_width).map(Cow::into_owned));
     let (raw, scores) = (pick(raw), pick(scores));
+    let score_size = raw.as_ref().map_or(1, Tensor::width);
     let decisions = match site.tap {
         Tap::AttnSelected => discrete::entries(&name, &g, &c, scores.as_ref())?,
         _ => discrete::experts(&name, &g, &c, scores.as_ref())?,
     };
-    let noise = |row: usize, phase: Phase| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, row));
+    let noise = |flip: &Flip, phase: Phase| {
+        let pair = operands.and_then(|o| o.of_pair(at, phase, flip.row, [flip.golden, flip.candidate]));
+        pair.or_else(|| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, flip.row)))
+    };
     for phase in [Phase::Prefill, Phase::Decode] {
         let mine = |row: usize| at.phase(site.tap, rows[row]) == phase;
         let of_phase: Vec<usize> = (0..rows.len()).filter(|r| mine(*r)).collect();
         if of_phase.is_empty() {
             continue;
         }
-        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noise));
+        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noise, of_phase.len() * score_size));
         for flip in decisions.flips.iter().filter(|f| mine(f.row)) {
-            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], noise(flip.row, phase)));
+            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], noise(flip, phase)));
         }
     }
     Ok(())
@@ -155,8 +164,10 @@ fn row_values(tensor: &Tensor, row: usize) -> Vec<f64> {
     }
 }
 
-fn is_explained(flip: &Flip, noise: Option<f64>) -> bool {
-    let bound = noise.map(|s| SIGMAS * s * std::f64::consts::SQRT_2);
+/// `compared` decisions were looked at: the largest of so many noises is larger than one is (a union bound).
+fn is_explained(flip: &Flip, noise: Option<f64>, compared: usize) -> bool {
+    let sigmas = (2.0 * (2.0 * compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+    let bound = noise.map(|s| sigmas * s * std::f64::consts::SQRT_2);
     matches!((flip.margin, bound), (Some(m), Some(b)) if m <= b)
 }
 
@@ -167,7 +178,8 @@ fn tap_row(
     decisions: &Decisions,
     of_phase: &[usize],
     rows: &[RowId],
-    noise: &dyn Fn(usize, Phase) -> Option<f64>,
+    noise: &dyn Fn(&Flip, Phase) -> Option<f64>,
+    compared: usize,
 ) -> TapRow {
     let mut row = at.place.row(site, phase);
     row.rows = of_phase.len() as u64;
@@ -176,7 +188,7 @@ fn tap_row(
     let unexplained: Vec<&Flip> = decisions
         .flips
         .iter()
-        .filter(|f| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, noise(f.row, phase)))
+        .filter(|f| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, noise(f, phase), compared))
         .collect();
     let worst = unexplained.iter().max_by(|a, b| {
         let size = |f: &Flip| f.margin.unwrap_or(f64::INFINITY);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_bundle::{FlipRow, TapRow, TokenRow};
-use karat_diff::logits::{Position, expected_flip_probability, positions};
-use karat_seam::{Block, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap};
+use karat_diff::logits::{Position, expected_choice_change, expected_flip_probability, positions};
+use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
 
 use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
@@ -15,14 +15,18 @@ use crate::{Result, align};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
-/// So many standard deviations of the number of flips that noise makes may lie between observed and expected.
+/// So many standard deviations may the changes of a patch differ from those of stock.
 const SIGMAS: f64 = 4.0;
+/// Chance of one false alarm among all logits of a phase, when noise of stock's size alone is at work.
+const FALSE_ALARM: f64 = 1e-3;
 
 /// Compared logits of one sequence under one patch set.
 struct Compared {
     rows: Vec<RowId>,
     positions: Vec<Position>,
     next: Vec<Option<u32>>,
+    /// Golden's logits of these rows.
+    golden: Tensor,
 }
 
 /// Runs every path's head and compares logits: C(x') against R(x) for tokens, against R(x') for what the head injects.
@@ -68,14 +72,15 @@ fn run_floor(walk: &mut Walk<'_, '_>) -> Result<Option<Recorder>> {
 }
 
 fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
-    // Noise of stock by (sequence, position): what a patch's flips are judged by.
-    let mut stock: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    // What stock's formats cost by (sequence, position): a patch is judged by what it adds to that.
+    let mut stock: BTreeMap<(u32, u32), StockRow> = BTreeMap::new();
     for i in 0..walk.runners.len() {
         for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
             let Some(compared) = compare_sequence(walk, golden, i, seq)? else { continue };
             if i == 0 {
                 let noise = compared.rows.iter().zip(&compared.positions);
-                stock.extend(noise.map(|(r, p)| ((seq, r.pos), p.delta_logit_rms)));
+                let row = |p: &Position| StockRow { noise: p.delta_logit_rms, flipped: p.is_flip() };
+                stock.extend(noise.map(|(r, p)| ((seq, r.pos), row(p))));
             }
             let noise = |row: RowId| (i > 0).then(|| stock.get(&(seq, row.pos)).copied()).flatten();
             table(walk, i, seq, &compared, &noise);
@@ -95,11 +100,12 @@ fn compare_sequence(walk: &Walk<'_, '_>, golden: &Recorder, i: usize, seq: u32) 
     let ids = &walk.setup.golden.requests().seqs[seq as usize].ids;
     let next: Vec<Option<u32>> = rows.iter().map(|r| ids.get(r.pos as usize + 1).copied()).collect();
     let positions = positions(&a, &b, &next, TOP_K)?;
-    Ok(Some(Compared { rows, positions, next }))
+    let golden = a.into_owned();
+    Ok(Some(Compared { rows, positions, next, golden }))
 }
 
 /// Rows of tokens.csv and flips.csv, and one gated row a phase where flips can be judged.
-fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise: &dyn Fn(RowId) -> Option<f64>) {
+fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock: &dyn Fn(RowId) -> Option<StockRow>) {
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let sequence = &setup.golden.requests().seqs[seq as usize];
@@ -107,9 +113,12 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
     let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
     let spans = sequence.spans();
     let mut gates: BTreeMap<Phase, Gate> = BTreeMap::new();
-    for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
+    let vocabulary = compared.golden.width();
+    for (r, ((row, p), next)) in compared.rows.iter().zip(&compared.positions).zip(&compared.next).enumerate() {
         let phase = candidate.path.phase_of(*row);
-        let s = noise(*row);
+        let stock = stock(*row);
+        let s = stock.map(|stock| stock.noise);
+        let changes = s.map(|s| expected_choice_change(row_values(&compared.golden, r), s));
         let generated =
             spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
         walk.out.tokens.push(TokenRow {
@@ -124,7 +133,7 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
             top1_golden: u64::from(p.top1_golden),
             top1_candidate: u64::from(p.top1_candidate),
             margin_golden: p.margin_golden,
-            expected_flip_probability: s.map(|s| expected_flip_probability(p.margin_golden, s)),
+            expected_flip_probability: changes,
             top_k_overlap: p.top_k_overlap,
             target_rank: p.target_rank.map(u64::from),
             stratum: if next.is_none() {
@@ -156,17 +165,18 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
                 phase: phase.name().to_string(),
             });
         }
-        let Some(s) = s else { continue };
+        let Some(stock) = stock else { continue };
         let gate = gates.entry(phase).or_default();
-        let p_flip = expected_flip_probability(p.margin_golden, s);
         gate.rows += 1;
         gate.nonfinite += p.nonfinite;
-        gate.observed += f64::from(u8::from(p.is_flip()));
-        gate.expected += p_flip;
-        gate.variance += p_flip * (1.0 - p_flip);
-        if p.is_flip() && gate.worst.is_none_or(|(margin, _)| p.flip_margin / s > margin) {
-            gate.worst = Some((p.flip_margin / s, row.pos));
+        gate.expected += changes.unwrap_or(0.0);
+        gate.new += u64::from(p.is_flip() && !stock.flipped);
+        gate.gone += u64::from(!p.is_flip() && stock.flipped);
+        gate.largest_noise = gate.largest_noise.max(stock.noise);
+        if p.is_flip() && gate.worst.is_none_or(|(worst, _)| p.flip_margin > worst) {
+            gate.worst = Some((p.flip_margin, row.pos));
         }
+        gate.compared += vocabulary as u64;
     }
     let site = Site { block: Block::Head, tap: Tap::Logits };
     for (phase, gate) in gates {
@@ -175,29 +185,63 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
     }
 }
 
-/// Flips of the most likely id in one phase, against what stock's noise explains.
+/// What stock did at one position.
+#[derive(Clone, Copy)]
+struct StockRow {
+    /// Δlogit RMS.
+    noise: f64,
+    /// Whether its most likely id is another than golden's.
+    flipped: bool,
+}
+
+/// Changes of the most likely id in one phase, against what stock changes.
 #[derive(Default)]
 struct Gate {
     rows: u64,
     nonfinite: u64,
-    observed: f64,
+    /// Changes that noise of stock's size is expected to make.
     expected: f64,
-    variance: f64,
-    /// Largest margin over noise, and its position.
+    /// Positions that only the patched candidate changes, and that only stock changes.
+    new: u64,
+    gone: u64,
+    /// Logits compared.
+    compared: u64,
+    /// Stock's largest noise at any position. One changed expert or entry moves a whole row of logits, and rows that
+    /// such a change hits under a patch need not be those that it hits under stock.
+    largest_noise: f64,
+    /// Largest margin among the changes, and its position.
     worst: Option<(f64, u32)>,
 }
 
 impl Gate {
+    /// Judged as pairs: without an effect a position is as likely to be new as to be gone, so new - gone has variance
+    /// new + gone (McNemar). One change that noise of stock's size cannot make (union bound over all logits compared)
+    /// fails by itself: it is counted as if it were over tolerance.
     fn row(&self, mut row: TapRow) -> TapRow {
         row.part = "argmax".to_string();
         row.n = self.rows;
         row.rows = self.rows;
         row.nonfinite = self.nonfinite;
-        row.gate = "excess_flips".to_string();
-        row.value = Some(self.observed - self.expected);
-        row.predicted = Some(self.variance.sqrt());
-        row.tolerance = Some(SIGMAS * self.variance.sqrt());
+        row.gate = "flips_added_to_stock".to_string();
+        let spread = ((self.new + self.gone) as f64).sqrt();
+        let added = self.new as f64 - self.gone as f64;
+        let limit = (2.0 * (2.0 * self.compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+        let bound = limit * self.largest_noise * std::f64::consts::SQRT_2;
+        let impossible = self.worst.is_some_and(|(margin, _)| margin > bound);
+        row.tolerance = Some(SIGMAS * spread);
+        row.value = Some(if impossible { f64::INFINITY } else { added });
+        row.predicted = Some(spread);
         row.max_abs_position = self.worst.map(|(_, pos)| u64::from(pos));
         row
+    }
+}
+
+/// The values of one row.
+fn row_values(tensor: &Tensor, row: usize) -> Box<dyn Iterator<Item = f64> + '_> {
+    let range = row * tensor.width()..(row + 1) * tensor.width();
+    match &tensor.data {
+        Data::F32(v) => Box::new(v[range].iter().map(|&v| f64::from(v))),
+        Data::F64(v) => Box::new(v[range].iter().copied()),
+        Data::I64(_) | Data::U8(_) => Box::new(std::iter::empty()),
     }
 }

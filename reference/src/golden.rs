@@ -118,7 +118,7 @@ impl Golden {
     ) -> Result<Vec<T>> {
         let c = self.config();
         let table = self.loader("").decoder("embed", c.vocab_size, c.hidden_size).map_err(Error::source)?;
-        let mut x = embed::lookup(&table, ids);
+        let mut x = embed::lookup(&table, ids).map_err(Error::source)?;
         Eye { see, block, rows }.tap(Tap::Embed, &[c.hidden_size], &mut x)?;
         Ok(x)
     }
@@ -155,7 +155,7 @@ impl Golden {
             collapsed.push(x);
         }
         let inputs: Vec<&[T]> = collapsed.iter().map(Vec::as_slice).collect();
-        let mut logits = head_logits(ctx, w, &self.head_table()?, &inputs);
+        let mut logits = head_logits(ctx, w, &self.head_table()?, &inputs).map_err(Error::source)?;
         for ((logits, lane), see) in logits.iter_mut().zip(lanes).zip(sees.iter_mut()) {
             lane.show(&mut **see, block, Tap::Logits, &[v], logits)?;
         }
@@ -219,7 +219,7 @@ impl Golden {
         }
         let mut heads = Vec::new();
         for (x, h) in inputs.iter().zip(&h) {
-            heads.push(HeadLane { rows: &*x.rows, ranges: sequences(&x.rows)?, h });
+            heads.push(HeadLane { rows: &x.rows, ranges: sequences(&x.rows)?, h });
         }
         let logits = self.head_lanes(block, &head, &mut sees, &heads)?;
         Ok(self.logits(logits))

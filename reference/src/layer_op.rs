@@ -168,7 +168,8 @@ impl<T: Real> Call<'_, T> {
             Op::HeadLogits => {
                 let x = self.values(Tap::HeadCollapsed, &[d])?;
                 let head = self.layer.golden.loader("").head().map_err(Error::source)?;
-                let mut logits = head_logits(ctx, &head, &self.layer.golden.head_table()?, &[x]);
+                let mut logits =
+                    head_logits(ctx, &head, &self.layer.golden.head_table()?, &[x]).map_err(Error::source)?;
                 self.out([(&[c.vocab_size], logits.pop().unwrap_or_default())])
             }
         })

@@ -1,6 +1,7 @@
 //! Weights of a block, decoded from the checkpoint and packed for the kernels. Everything of a resident block is held
 //! once in f32 (or f64) except its routed experts, which are decoded one at a time where they are used.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use karat_model::config::LayerKind;
@@ -15,15 +16,32 @@ use crate::ops::head::HeadWeights;
 use crate::ops::mtp_input::MtpWeights;
 use crate::ops::route::{Choice, RouterWeights};
 
-/// Rows `first..first+n` of a stored weight, packed.
-pub(crate) fn pack<T: Real>(weight: &Decoder<'_>, first: usize, n: usize) -> Packed<T> {
-    Packed::from_rows(n, weight.cols(), |i, out| {
+/// Rows `first..first+n` of a stored weight, packed. A value that is NaN or infinite is an input error: golden on a
+/// damaged checkpoint would be no measure of anything.
+pub(crate) fn pack<T: Real>(weight: &Decoder<'_>, first: usize, n: usize) -> Result<Packed<T>> {
+    // The lowest such row, so that the message is the same for every number of threads.
+    let bad = AtomicUsize::new(usize::MAX);
+    let packed = Packed::from_rows(n, weight.cols(), |i, out| {
         let mut row = vec![0f32; out.len()];
         weight.row(first + i, &mut row);
+        if !row.iter().all(|v| v.is_finite()) {
+            bad.fetch_min(first + i, Ordering::Relaxed);
+        }
         for (out, v) in out.iter_mut().zip(row) {
             *out = T::of(f64::from(v));
         }
-    })
+    });
+    match bad.into_inner() {
+        usize::MAX => Ok(packed),
+        row => Err(not_finite(weight.name(), row)),
+    }
+}
+
+/// The error about a weight with a value that is no number; `at` is its row or index.
+pub(crate) fn not_finite(name: &str, at: usize) -> Error {
+    Error::input("weight is NaN or infinite")
+        .at(format!("{name}[{at}]"))
+        .hint("the file is damaged; `karat model verify` lists every such value")
 }
 
 /// Reads tensors under one prefix (`layers.3`, `mtp.0`, or nothing for the ends of the model).
@@ -59,12 +77,15 @@ impl<'a> Loader<'a> {
 
     /// A linear's weight `[n,k]`.
     fn linear<T: Real>(&self, name: &str, n: usize, k: usize) -> Result<Packed<T>> {
-        Ok(pack(&self.decoder(name, n, k)?, 0, n))
+        pack(&self.decoder(name, n, k)?, 0, n).map_err(|e| e.at(self.checkpoint.label()))
     }
 
     /// A plain tensor of `count` values.
     fn plain<T: Real>(&self, name: &str, count: usize) -> Result<Vec<T>> {
         let values = plain_f32(&self.checkpoint.tensor(&self.name(name))?, count)?;
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            return Err(not_finite(&self.name(name), at).at(self.checkpoint.label()));
+        }
         Ok(values.into_iter().map(|v| T::of(f64::from(v))).collect())
     }
 
@@ -124,7 +145,7 @@ impl<'a> Loader<'a> {
             sink: self.plain("attn.attn_sink", c.num_attention_heads)?,
             compressor: self.compressor("attn.compressor", c.head_dim, kind)?,
             indexer,
-            wo_a: (0..groups).map(|g| pack(&wo_a, g * rank, rank)).collect(),
+            wo_a: (0..groups).map(|g| pack(&wo_a, g * rank, rank)).collect::<Result<_>>()?,
             wo_b: self.linear("attn.wo_b", d, groups * rank)?,
         })
     }

@@ -19,8 +19,10 @@ pub(super) fn over_tolerance(bad: &FirstBad, rows: usize) -> String {
     let position = bad.position.map(|p| format!(", position {p}")).unwrap_or_default();
     let size = if bad.gate == "unexplained_flips" {
         format!("{} decisions changed that the formats' noise does not explain", bad.injected)
-    } else if bad.gate == "excess_flips" {
-        format!("{:.1} more most-likely ids changed than noise explains, {:.1} may", bad.injected, bad.tolerance)
+    } else if bad.gate == "flips_added_to_stock" && bad.injected.is_infinite() {
+        "a most likely id changed that noise of stock's size cannot change".to_string()
+    } else if bad.gate == "flips_added_to_stock" {
+        format!("{} more most likely ids changed than under stock, {:.1} may", bad.injected, bad.tolerance)
     } else {
         format!("injected {:.3e}, tolerance {:.3e} ({})", bad.injected, bad.tolerance, bad.gate)
     };

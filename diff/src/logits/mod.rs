@@ -54,3 +54,38 @@ pub fn expected_flip_probability(m: f64, s: f64) -> f64 {
     // Φ(-z) = erfc(z/√2)/2 with z = m/(s·√2).
     0.5 * libm::erfc(m / (2.0 * s))
 }
+
+/// The chance that noise changes golden's first choice, all other ids considered: every logit of `golden` gets
+/// independent Gaussian noise of standard deviation `s`, and
+///   P(kept) = E_x[ Π_j Φ((m_j + x)/s) ],  x ~ N(0, s²), m_j = best logit - logit j,
+/// integrated over x by Simpson's rule on ±8 s. With one other id this is [`expected_flip_probability`]. An id that is
+/// not finite cannot be chosen; a row without two finite ids is never changed.
+pub fn expected_choice_change(golden: impl Iterator<Item = f64>, s: f64) -> f64 {
+    let mut finite: Vec<f64> = golden.filter(|v| v.is_finite()).collect();
+    finite.sort_unstable_by(|a, b| b.total_cmp(a));
+    let Some((best, rest)) = finite.split_first() else { return 0.0 };
+    // Beyond 16 s (8 from each side) an id adds less than 1e-15.
+    let margins: Vec<f64> = rest.iter().map(|v| best - v).take_while(|m| *m <= 16.0 * s).collect();
+    if margins.is_empty() {
+        return 0.0;
+    }
+    if s == 0.0 {
+        // Exact ties: each is as likely as the next.
+        return margins.len() as f64 / (margins.len() + 1) as f64;
+    }
+    const STEPS: usize = 128;
+    let h = 16.0 / STEPS as f64;
+    let kept: f64 = (0..=STEPS)
+        .map(|i| {
+            let z = -8.0 + h * i as f64;
+            let weight = if i == 0 || i == STEPS { 1.0 } else { 2.0 + 2.0 * (i % 2) as f64 };
+            let density = (-0.5 * z * z).exp() / std::f64::consts::TAU.sqrt();
+            let stays: f64 =
+                margins.iter().map(|m| 0.5 * libm::erfc(-(m / s + z) / std::f64::consts::SQRT_2)).product();
+            weight * density * stays
+        })
+        .sum::<f64>()
+        * h
+        / 3.0;
+    (1.0 - kept).clamp(0.0, 1.0)
+}

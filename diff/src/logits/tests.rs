@@ -165,3 +165,26 @@ proptest! {
         prop_assert!(got.nonfinite > 0 || got.is_comparable() || bits.iter().all(|b| f32::from_bits(b.0) < -1e38 || f32::from_bits(b.1) < -1e38));
     }
 }
+
+#[test]
+fn a_choice_among_many_changes_more_often_than_a_choice_among_two() {
+    // One other id: the closed form.
+    for (m, s) in [(0.0, 1.0), (0.5, 1.0), (2.0, 0.7), (3.0, 1.0)] {
+        let got = expected_choice_change([1.0, 1.0 - m].into_iter(), s);
+        let want = if m == 0.0 { 0.5 } else { expected_flip_probability(m, s) };
+        close(got, want, 1e-9);
+    }
+    // k ids that tie: by symmetry the first stays with chance 1/k.
+    for k in [2usize, 3, 10] {
+        close(expected_choice_change(std::iter::repeat_n(4.0, k), 0.3), 1.0 - 1.0 / k as f64, 1e-9);
+        close(expected_choice_change(std::iter::repeat_n(4.0, k), 0.0), 1.0 - 1.0 / k as f64, 1e-15);
+    }
+    // Ids that cannot win do not count; nor do ids that are no numbers.
+    close(
+        expected_choice_change([0.0, -1.0, -1e6, f64::NEG_INFINITY, f64::NAN].into_iter(), 1.0),
+        expected_flip_probability(1.0, 1.0),
+        1e-9,
+    );
+    assert_eq!(expected_choice_change(std::iter::empty(), 1.0), 0.0);
+    assert_eq!(expected_choice_change([5.0, 4.0].into_iter(), 0.0), 0.0);
+}

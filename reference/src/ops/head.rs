@@ -3,6 +3,8 @@
 //! `m = (flatten(h) fn^T) * r` with one rms over hc*D values; `pre = sigmoid(m * scale[0] + base) + eps` `[S,hc]`;
 //! `x = sum_j pre_j h_j` `[S,D]`; `x = RMSNorm(x; norm)`; `logits = x head^T` `[S,V]`. No post, no comb, no Sinkhorn.
 
+use karat_model::Result;
+
 use super::hc_mix::collapse;
 use super::rms_norm::{inverse_rms, rms_norm};
 use super::{Ctx, linear, rows};
@@ -39,22 +41,23 @@ pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) 
 /// Vocabulary rows decoded at a time: the table is never whole in f32.
 const VOCAB_BLOCK: usize = 8192;
 
-/// Collapsed streams of several lanes to logits `[S,V]` each, one pass over the table.
+/// Collapsed streams of several lanes to logits `[S,V]` each, one pass over the table. A table that is
+/// not finite is an input error.
 pub(crate) fn head_logits<T: Real>(
     ctx: Ctx<'_>,
     w: &HeadWeights<T>,
     table: &Decoder<'_>,
     collapsed: &[&[T]],
-) -> Vec<Vec<T>> {
+) -> Result<Vec<Vec<T>>> {
     let (d, vocab) = (table.cols(), table.rows());
     let x: Vec<Vec<T>> = collapsed.iter().map(|x| rms_norm(ctx.isa, x, &w.norm, ctx.config.rms_norm_eps)).collect();
     let mut logits: Vec<Vec<T>> = x.iter().map(|x| vec![T::ZERO; x.len() / d * vocab]).collect();
     for first in (0..vocab).step_by(VOCAB_BLOCK) {
         let n = VOCAB_BLOCK.min(vocab - first);
-        let packed = crate::weights::pack(table, first, n);
+        let packed = crate::weights::pack(table, first, n)?;
         for (x, logits) in x.iter().zip(&mut logits) {
             matmul_into(ctx.isa, &rows(x, d), &packed, logits, vocab, first);
         }
     }
-    logits
+    Ok(logits)
 }
