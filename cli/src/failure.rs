@@ -4,6 +4,8 @@ use karat_model::ErrorKind;
 
 use crate::output;
 
+/// Exit code of a failure of the surroundings that another try may not have.
+const RETRY: u8 = 75;
 /// Exit code of a bug in karat (EX_SOFTWARE).
 const BUG: u8 = 70;
 
@@ -22,6 +24,11 @@ impl Failure {
     /// Arguments contradict each other: exit 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { exit: 2, message: message.into() }
+    }
+
+    /// The result could not be written to stdout.
+    pub(crate) fn output(why: &str) -> Self {
+        Self { exit: RETRY, message: format!("the result can't be written to stdout: {why}") }
     }
 
     /// A panic.

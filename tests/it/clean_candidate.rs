@@ -13,7 +13,7 @@ use karat_diff::Claims;
 use karat_model::Checkpoint;
 use karat_reference::{Golden, Mode};
 use karat_seam::{DataMut, Lane, Path as _, Requests, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
-use karat_tests::oracle_taps::OracleTaps;
+use karat_tests::OracleTaps;
 use karat_tests::tiny_v4_files;
 use karat_trace::{Header, ModelId, Order, TapGlob, TraceWriter};
 
