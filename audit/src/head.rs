@@ -172,9 +172,9 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
         gate.expected += changes.unwrap_or(0.0);
         gate.new += u64::from(p.is_flip() && !stock.flipped);
         gate.gone += u64::from(!p.is_flip() && stock.flipped);
-        let sigmas = p.flip_margin / (stock.noise * std::f64::consts::SQRT_2);
-        if p.is_flip() && gate.worst.is_none_or(|(worst, _)| sigmas > worst) {
-            gate.worst = Some((sigmas, row.pos));
+        gate.largest_noise = gate.largest_noise.max(stock.noise);
+        if p.is_flip() && gate.worst.is_none_or(|(worst, _)| p.flip_margin > worst) {
+            gate.worst = Some((p.flip_margin, row.pos));
         }
         gate.compared += vocabulary as u64;
     }
@@ -206,7 +206,10 @@ struct Gate {
     gone: u64,
     /// Logits compared.
     compared: u64,
-    /// Largest margin over stock's noise (times √2) among the changes, and its position.
+    /// Stock's largest noise at any position. One changed expert or entry moves a whole row of logits, and rows that
+    /// such a change hits under a patch need not be those that it hits under stock.
+    largest_noise: f64,
+    /// Largest margin among the changes, and its position.
     worst: Option<(f64, u32)>,
 }
 
@@ -223,7 +226,8 @@ impl Gate {
         let spread = ((self.new + self.gone) as f64).sqrt();
         let added = self.new as f64 - self.gone as f64;
         let limit = (2.0 * (2.0 * self.compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
-        let impossible = self.worst.is_some_and(|(sigmas, _)| sigmas > limit);
+        let bound = limit * self.largest_noise * std::f64::consts::SQRT_2;
+        let impossible = self.worst.is_some_and(|(margin, _)| margin > bound);
         row.tolerance = Some(SIGMAS * spread);
         row.value = Some(if impossible { f64::INFINITY } else { added });
         row.predicted = Some(spread);

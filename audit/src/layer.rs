@@ -13,7 +13,7 @@ use crate::facts::LayerFacts;
 use crate::lockstep::{Walk, follows_slots};
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align, choices, decisions};
+use crate::{Result, align, choices, decisions, own_error};
 
 /// Runs layer `l` on every path and compares it.
 pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Result<()> {
@@ -128,6 +128,15 @@ fn compare_layer(
             let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
             walk.out.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
             walk.out.flips.extend(flips);
+            for patch in &candidate.patches {
+                let x = input(candidate, walk.runners[i].x.as_ref(), &walk.x);
+                let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
+                if let Some(error) = error {
+                    let place = (candidate.patch_set.clone(), patch.name.clone());
+                    let worst = walk.out.own_errors.entry(place).or_insert(error);
+                    *worst = if error.is_nan() || error > *worst { error } else { *worst };
+                }
+            }
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ mod index_noise;
 mod job;
 mod layer;
 mod lockstep;
+mod own_error;
 mod patch_rows;
 mod place;
 mod plan;

@@ -45,6 +45,8 @@ pub struct Outcome {
     pub flips: Vec<FlipRow>,
     /// What bears on the verdict beside the rows.
     pub findings: Vec<Finding>,
+    /// Error of each patch at its own ops, by (patch set, patch): rel-L2 on the operands that it was given.
+    pub own_errors: BTreeMap<(String, String), f64>,
     /// What could not be judged.
     pub notes: Vec<String>,
     /// Seconds in golden, candidates and comparing.

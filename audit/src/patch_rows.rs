@@ -25,7 +25,7 @@ pub(crate) fn row(patch: &PatchSpec, profile: &str, set: &str, calls: Calls, out
         phases: phases(&patch.phases),
         risk: patch.risk.clone(),
         claimed_error: patch.claimed_error,
-        measured_error: own.iter().filter_map(|r| r.rel_l2).reduce(larger),
+        measured_error: outcome.own_errors.get(&(set.to_string(), patch.name.clone())).copied(),
         calls_prefill: calls.prefill,
         calls_decode: calls.decode,
         largest_prefill: calls.largest_prefill,
@@ -58,11 +58,6 @@ fn state(calls: Calls, set: &str, own: &[&TapRow], taps: &[TapRow]) -> &'static 
     let bits = |r: &TapRow| [r.sum_y, r.sum_yy, r.sum_abs_d, r.sum_dd, r.value].map(|v| v.map(f64::to_bits));
     let changed = own.iter().any(|r| stock.get(&key(r)).is_none_or(|s| bits(s) != bits(r)));
     if changed { "active" } else { "inert" }
-}
-
-/// The larger one; a NaN wins: it must not vanish in a maximum.
-fn larger(a: f64, b: f64) -> f64 {
-    if a.is_nan() || a > b { a } else { b }
 }
 
 fn mean_kl(tokens: &[TokenRow], set: &str) -> Option<f64> {

@@ -219,7 +219,7 @@ impl Golden {
         }
         let mut heads = Vec::new();
         for (x, h) in inputs.iter().zip(&h) {
-            heads.push(HeadLane { rows: &*x.rows, ranges: sequences(&x.rows)?, h });
+            heads.push(HeadLane { rows: &x.rows, ranges: sequences(&x.rows)?, h });
         }
         let logits = self.head_lanes(block, &head, &mut sees, &heads)?;
         Ok(self.logits(logits))

@@ -125,7 +125,7 @@ impl<'g, T: Real> Model<'g, T> {
             let [part] = parts;
             (h, *state) = (part.h, part.state);
         }
-        let lane = HeadLane { rows: &rows, ranges: vec![0..rows.len()], h: &h };
+        let lane = HeadLane { rows: &rows, ranges: std::iter::once(0..rows.len()).collect(), h: &h };
         let mut logits = golden.head_lanes(Block::Head, &self.head, &mut [see], &[lane])?;
         Ok(T::tensor(vec![ids.len(), c.vocab_size], logits.pop().unwrap_or_default()))
     }

@@ -4,6 +4,8 @@ use crate::sweep::Merge;
 
 /// Number of buckets.
 const BUCKETS: usize = 64;
+/// Slots: buckets, zeros, nowhere; rounded up so that any byte below it is one.
+const SLOTS: usize = 128;
 /// Slot of exact zeros.
 pub(super) const ZERO: usize = BUCKETS;
 /// Slot of what is not counted (padding, pairs that are not finite).
@@ -17,11 +19,11 @@ pub(super) const LAST: i32 = BUCKETS as i32 - 1;
 
 /// Counts by slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Counts([u64; BUCKETS + 2]);
+pub(crate) struct Counts([u64; SLOTS]);
 
 impl Default for Counts {
     fn default() -> Self {
-        Self([0; BUCKETS + 2])
+        Self([0; SLOTS])
     }
 }
 
@@ -29,9 +31,19 @@ impl Counts {
     /// Counts one element a slot number.
     #[inline]
     pub(super) fn add(&mut self, slots: &[u8]) {
-        for &slot in slots {
-            // The highest slot number is NOWHERE; the clamp only spares the bounds check.
-            self.0[usize::from(slot).min(NOWHERE)] += 1;
+        // Two tables: neighbours often fall in one bucket, and its next count would wait for the last one's store.
+        let mut other = [0u32; SLOTS];
+        let (pairs, rest) = slots.as_chunks::<2>();
+        for [a, b] in pairs {
+            // No slot number reaches SLOTS; the mask only spares the bounds check.
+            self.0[usize::from(*a) % SLOTS] += 1;
+            other[usize::from(*b) % SLOTS] += 1;
+        }
+        for slot in rest {
+            self.0[usize::from(*slot) % SLOTS] += 1;
+        }
+        for (count, other) in self.0.iter_mut().zip(other) {
+            *count += u64::from(other);
         }
     }
 

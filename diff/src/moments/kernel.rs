@@ -7,12 +7,13 @@
 
 use super::histogram::{LAST, NOWHERE, RELATIVE_LOWEST, ULP_LOWEST, ZERO};
 use super::{At, Format, Sums, Tally, Value};
-use crate::storage::exponent;
 
 const LANES: usize = 8;
 /// Elements that are widened at a time; stays in the first-level cache.
 const CHUNK: usize = 128;
 const SIGN: u64 = 1 << 63;
+/// Bias of an f64 exponent.
+const BIAS: i32 = 1023;
 
 type Lanes = [f64; LANES];
 
@@ -36,8 +37,15 @@ struct Partial {
     d: Lanes,
     dd: Lanes,
     outward_d: Lanes,
-    max_x: Lanes,
-    max_y: Lanes,
+}
+
+/// Extremes of one chunk.
+struct Extremes {
+    max_d: f64,
+    max_x: f64,
+    max_y: f64,
+    /// Smallest of all |x| and |y|: 0 tells that there are zeros to count.
+    least: f64,
 }
 
 /// One pass over a run of pairs.
@@ -48,24 +56,22 @@ pub(super) fn pass<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: 
     let mut chunk = Chunk { x: [0.0; CHUNK], y: [0.0; CHUNK], d: [0.0; CHUNK], len: 0 };
     let mut start = 0;
     for (x, y) in x.chunks(CHUNK).zip(y.chunks(CHUNK)) {
-        let all_finite = load(&mut chunk, x, y);
-        let mut skipped = [false; CHUNK];
-        if all_finite {
+        let skipped = if load(&mut chunk, x, y) {
             sums.finite += x.len() as u64;
+            None
         } else {
-            skipped = set_aside(&mut chunk, &mut sums);
-        }
-        add(&chunk, &mut partial);
-        count(&chunk, format, &mut sums);
-        largest(&chunk, start, &mut sums);
-        place(&chunk, format, &skipped, tally);
+            Some(set_aside(&mut chunk, &mut sums))
+        };
+        let extremes = add(&chunk, &mut partial);
+        note(&chunk, &extremes, start, format, &mut sums);
+        place(&chunk, format, skipped.as_ref(), tally);
         start += x.len() as u64;
     }
     finish(&partial, &mut sums);
     sums
 }
 
-/// Widens; true when every value is finite.
+/// Widens; true when every difference is finite (so every value is).
 #[inline(always)]
 fn load<X: Value, Y: Value>(chunk: &mut Chunk, x: &[X], y: &[Y]) -> bool {
     if x.len() < CHUNK {
@@ -75,14 +81,19 @@ fn load<X: Value, Y: Value>(chunk: &mut Chunk, x: &[X], y: &[Y]) -> bool {
         chunk.d = [0.0; CHUNK];
     }
     chunk.len = x.len();
-    let mut probe = [0.0; LANES];
-    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+    let places = chunk.x.iter_mut().zip(&mut chunk.y).zip(&mut chunk.d);
+    for ((x, y), ((to_x, to_y), to_d)) in x.iter().zip(y).zip(places) {
         let (x, y) = (x.wide(), y.wide());
-        chunk.x[i] = x;
-        chunk.y[i] = y;
-        chunk.d[i] = y - x;
-        // 0 for finite values, NaN otherwise; NaN stays.
-        probe[i % LANES] += x * 0.0 + y * 0.0;
+        *to_x = x;
+        *to_y = y;
+        *to_d = y - x;
+    }
+    let mut probe = [0.0; LANES];
+    for d in chunk.d.as_chunks::<LANES>().0 {
+        for l in 0..LANES {
+            // 0 for finite values, NaN otherwise; NaN stays.
+            probe[l] += d[l] * 0.0;
+        }
     }
     probe.iter().sum::<f64>() == 0.0
 }
@@ -113,100 +124,93 @@ fn set_aside(chunk: &mut Chunk, sums: &mut Sums) -> [bool; CHUNK] {
     skipped
 }
 
-/// Adds the chunk to the lanes, in three sweeps so that the accumulators of each stay in registers.
+/// Adds the chunk to the lanes: one short sweep a sum. With two sums in one loop the compiler packs them across lanes
+/// and falls back to half vectors.
 #[inline(always)]
-fn add(chunk: &Chunk, p: &mut Partial) {
-    let end = chunk.len.next_multiple_of(LANES);
-    let mut at = 0;
-    while at < end {
-        for l in 0..LANES {
-            let d = chunk.d[at + l];
-            p.d[l] += d;
-            p.abs_d[l] += d.abs();
-            p.dd[l] += d * d;
-            p.outward_d[l] += f64::from_bits(d.to_bits() ^ (chunk.x[at + l].to_bits() & SIGN));
-        }
-        at += LANES;
-    }
-    let mut at = 0;
-    while at < end {
-        for l in 0..LANES {
-            let x = chunk.x[at + l];
-            p.x[l] += x;
-            p.xx[l] += x * x;
-            p.xd[l] += x * chunk.d[at + l];
-            p.max_x[l] = if x.abs() > p.max_x[l] { x.abs() } else { p.max_x[l] };
-        }
-        at += LANES;
-    }
-    let mut at = 0;
-    while at < end {
-        for l in 0..LANES {
-            let y = chunk.y[at + l];
-            p.y[l] += y;
-            p.yy[l] += y * y;
-            p.xy[l] += chunk.x[at + l] * y;
-            p.max_y[l] = if y.abs() > p.max_y[l] { y.abs() } else { p.max_y[l] };
-        }
-        at += LANES;
-    }
+fn add(chunk: &Chunk, p: &mut Partial) -> Extremes {
+    let groups = chunk.len.div_ceil(LANES);
+    let x = &chunk.x.as_chunks().0[..groups];
+    let y = &chunk.y.as_chunks().0[..groups];
+    let d = &chunk.d.as_chunks().0[..groups];
+    p.x = sum(p.x, x, x, |x, _| x);
+    p.y = sum(p.y, y, y, |y, _| y);
+    p.d = sum(p.d, d, d, |d, _| d);
+    p.xx = sum(p.xx, x, x, |x, _| x * x);
+    p.yy = sum(p.yy, y, y, |y, _| y * y);
+    p.dd = sum(p.dd, d, d, |d, _| d * d);
+    p.xy = sum(p.xy, x, y, |x, y| x * y);
+    p.xd = sum(p.xd, x, d, |x, d| x * d);
+    p.abs_d = sum(p.abs_d, d, d, |d, _| d.abs());
+    p.outward_d = sum(p.outward_d, d, x, |d, x| f64::from_bits(d.to_bits() ^ (x.to_bits() & SIGN)));
+    let least = |v| fold(v, f64::INFINITY, |a, b| if b < a { b } else { a });
+    let most = |v| fold(v, 0.0, |a, b| if b > a { b } else { a });
+    Extremes { max_d: most(d), max_x: most(x), max_y: most(y), least: least(x).min(least(y)) }
 }
 
+/// Adds f(v, w) to the lanes. They are taken and given back by value: behind a reference they would be stored after
+/// every group.
 #[inline(always)]
-fn count(chunk: &Chunk, format: Format, sums: &mut Sums) {
-    let mut counts = [[0u64; LANES]; 3];
-    let end = chunk.len.next_multiple_of(LANES);
-    let mut at = 0;
-    while at < end {
+fn sum(mut lanes: Lanes, v: &[Lanes], w: &[Lanes], f: impl Fn(f64, f64) -> f64) -> Lanes {
+    for (v, w) in v.iter().zip(w) {
         for l in 0..LANES {
-            let (x, y) = (chunk.x[at + l], chunk.y[at + l]);
-            counts[0][l] += u64::from(y.abs() == format.largest);
-            counts[1][l] += u64::from(y == 0.0 && x != 0.0);
-            counts[2][l] += u64::from(x == 0.0 && y != 0.0);
+            lanes[l] += f(v[l], w[l]);
         }
-        at += LANES;
     }
-    sums.saturated += counts[0].iter().sum::<u64>();
-    sums.zero_lost += counts[1].iter().sum::<u64>();
-    sums.zero_gained += counts[2].iter().sum::<u64>();
+    lanes
 }
 
+/// An extreme of |v|.
 #[inline(always)]
-fn largest(chunk: &Chunk, start: u64, sums: &mut Sums) {
-    let mut max = [0.0; LANES];
-    for d in chunk.d.chunks_exact(LANES) {
+fn fold(v: &[Lanes], start: f64, f: impl Fn(f64, f64) -> f64) -> f64 {
+    let mut lanes = [start; LANES];
+    for v in v {
         for l in 0..LANES {
-            max[l] = if d[l].abs() > max[l] { d[l].abs() } else { max[l] };
+            lanes[l] = f(lanes[l], v[l].abs());
         }
     }
-    let max = max.iter().fold(0.0, |a: f64, &b| if b > a { b } else { a });
-    if max > sums.max_abs {
-        let i = chunk.d.iter().position(|d| d.abs() == max).unwrap_or(0);
-        sums.max_abs = max;
+    lanes.iter().fold(start, |a, &b| f(a, b))
+}
+
+/// Keeps the extremes; counts zeros and saturated values where the extremes say that there are some.
+#[inline(always)]
+fn note(chunk: &Chunk, extremes: &Extremes, start: u64, format: Format, sums: &mut Sums) {
+    sums.max_x = sums.max_x.max(extremes.max_x);
+    sums.max_y = sums.max_y.max(extremes.max_y);
+    if extremes.max_d > sums.max_abs {
+        let i = chunk.d.iter().position(|d| d.abs() == extremes.max_d).unwrap_or(0);
+        sums.max_abs = extremes.max_d;
         sums.max_abs_at = Some(At { row: 0, column: start + i as u64 });
     }
+    if extremes.least == 0.0 {
+        for (x, y) in chunk.x.iter().zip(&chunk.y) {
+            sums.zero_lost += u64::from(*y == 0.0 && *x != 0.0);
+            sums.zero_gained += u64::from(*x == 0.0 && *y != 0.0);
+        }
+    }
+    if extremes.max_y >= format.largest {
+        sums.saturated += chunk.y.iter().filter(|y| y.abs() == format.largest).count() as u64;
+    }
 }
 
-/// Counts the chunk in both histograms.
+/// Counts the chunk in both histograms. The difference of two positive f64 bit patterns, shifted right by the 52 bits
+/// of mantissa, is floor(log2 d/x): exactly, and without a division.
 #[inline(always)]
-fn place(chunk: &Chunk, format: Format, skipped: &[bool; CHUNK], tally: &mut Tally) {
+fn place(chunk: &Chunk, format: Format, skipped: Option<&[bool; CHUNK]>, tally: &mut Tally) {
     let mut relative = [0u8; CHUNK];
     let mut ulp = [0u8; CHUNK];
-    for i in 0..CHUNK {
-        let (x, d) = (chunk.x[i], chunk.d[i].abs());
-        let ratio = exponent(d / x.abs()) - RELATIVE_LOWEST;
-        let spacing = exponent(x).max(format.min_exponent) - format.mantissa;
-        let distance = exponent(d) - spacing - ULP_LOWEST;
-        let zero = d == 0.0;
-        let clamped = (ratio.clamp(0, LAST) as u8, distance.clamp(0, LAST) as u8);
-        relative[i] = if zero { ZERO as u8 } else { clamped.0 };
-        ulp[i] = if zero { ZERO as u8 } else { clamped.1 };
+    let lowest_ulp = format.min_exponent + BIAS;
+    for (((x, d), relative), ulp) in chunk.x.iter().zip(&chunk.d).zip(&mut relative).zip(&mut ulp) {
+        let (x, d) = (x.to_bits() & !SIGN, d.to_bits() & !SIGN);
+        let (high_x, high_d) = ((x >> 32) as i32, (d >> 32) as i32);
+        let ratio = ((d.wrapping_sub(x) >> 32) as i32 >> 20) - RELATIVE_LOWEST;
+        let spacing = (high_x >> 20).max(lowest_ulp) - format.mantissa;
+        let distance = (high_d >> 20) - spacing - ULP_LOWEST;
+        *relative = if d == 0 { ZERO as u8 } else { ratio.clamp(0, LAST) as u8 };
+        *ulp = if d == 0 { ZERO as u8 } else { distance.clamp(0, LAST) as u8 };
     }
-    for i in 0..chunk.len {
-        if skipped[i] {
-            relative[i] = NOWHERE as u8;
-            ulp[i] = NOWHERE as u8;
-        }
+    for (i, _) in skipped.into_iter().flatten().enumerate().filter(|(_, skip)| **skip) {
+        relative[i] = NOWHERE as u8;
+        ulp[i] = NOWHERE as u8;
     }
     tally.relative.add(&relative[..chunk.len]);
     tally.ulp.add(&ulp[..chunk.len]);
@@ -225,6 +229,4 @@ fn finish(p: &Partial, sums: &mut Sums) {
     sums.d = join(&p.d);
     sums.dd = join(&p.dd);
     sums.outward_d = join(&p.outward_d);
-    sums.max_x = p.max_x.iter().fold(0.0, |a, &b| a.max(b));
-    sums.max_y = p.max_y.iter().fold(0.0, |a, &b| a.max(b));
 }

@@ -4,6 +4,8 @@
 //! came in), J = c - b (injected: what this layer added). T = H + J holds elementwise; norms do not add, so the cross
 //! term ⟨H,J⟩ is kept: ‖T‖² = ‖H‖² + ‖J‖² + 2⟨H,J⟩.
 
+mod kernel;
+mod simd;
 #[cfg(test)]
 mod tests;
 
@@ -161,38 +163,13 @@ struct Triple<'a, V> {
     width: usize,
 }
 
-const LANES: usize = 8;
-
 impl<V: Value> Kernel for Triple<'_, V> {
     type Sums = SplitSums;
     type Tally = ();
 
     fn run(&self, row: usize, columns: Range<usize>, (): &mut ()) -> SplitSums {
         let range = row * self.width + columns.start..row * self.width + columns.end;
-        let (a, b, c) = (&self.a[range.clone()], &self.b[range.clone()], &self.c[range]);
-        let mut sums = SplitSums { n: a.len() as u64, ..SplitSums::default() };
-        // Lane i mod 8, joined in a fixed order at the end: golden², T², H², J², ⟨H,J⟩.
-        let mut lanes = [[0.0f64; LANES]; 5];
-        for ((a, b), c) in a.chunks(LANES).zip(b.chunks(LANES)).zip(c.chunks(LANES)) {
-            for (l, ((&a, &b), &c)) in a.iter().zip(b).zip(c).enumerate() {
-                let (a, b, c) = (a.wide(), b.wide(), c.wide());
-                if !(a.is_finite() && b.is_finite() && c.is_finite()) {
-                    let masked = [a, b, c] == [f64::NEG_INFINITY; 3];
-                    sums.masked += u64::from(masked);
-                    sums.nonfinite += u64::from(!masked);
-                    continue;
-                }
-                let (t, h, j) = (c - a, b - a, c - b);
-                lanes[0][l] += a * a;
-                lanes[1][l] += t * t;
-                lanes[2][l] += h * h;
-                lanes[3][l] += j * j;
-                lanes[4][l] += h * j;
-            }
-        }
-        let join = |v: &[f64; LANES]| ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-        let [golden2, total2, inherited2, injected2, cross] = lanes.map(|v| join(&v));
-        SplitSums { golden2, total2, inherited2, injected2, cross, ..sums }
+        simd::pass(&self.a[range.clone()], &self.b[range.clone()], &self.c[range])
     }
 }
 

@@ -82,6 +82,20 @@ fn a_value_that_is_not_finite_takes_the_norms() {
 }
 
 #[test]
+fn every_instruction_set_and_thread_count_gives_the_same_bits() {
+    let (a, b, mut c) = three(6, 3 * 40_000);
+    c[7] = f64::NAN;
+    assert_eq!(simd::pass(&a, &b, &c), simd::plain(&a, &b, &c));
+    let with = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| run(&[3, 40_000], &a, &b, &c, 8))
+    };
+    let one = with(1);
+    assert_eq!(one, with(3));
+    assert_eq!((one.whole.nonfinite, one.rows.len()), (1, 3));
+}
+
+#[test]
 fn f64_tensors_and_what_is_refused() {
     let (a, b, c) = three(5, 12);
     let wide = |v: &[f64]| Tensor::f64([3, 4], v.to_vec());

@@ -71,6 +71,17 @@ pub struct RawTensor<'a> {
     pub bytes: &'a [u8],
 }
 
+impl RawTensor<'_> {
+    /// The values of an I64 or I32 tensor; empty for other dtypes.
+    pub fn ids(&self) -> Vec<i64> {
+        match self.dtype {
+            Dtype::I64 => self.bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect(),
+            Dtype::I32 => self.bytes.as_chunks::<4>().0.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// How a weight's values follow from its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -119,7 +130,8 @@ impl Checkpoint {
     /// Opens a model folder: config.json, `*.safetensors` (with index json when sharded); checks names, shapes, dtypes.
     ///
     /// # Errors
-    /// The first thing that doesn't fit, by file and tensor. Values are not looked at: `verify` does that.
+    /// The first thing that doesn't fit, by file and tensor. Of the values only expert ids are looked at, because they
+    /// become indices; `verify` looks at all.
     pub fn open(dir: &Path) -> Result<Self> {
         Self::of(Store::open(dir)?)
     }
@@ -134,6 +146,7 @@ impl Checkpoint {
 
     fn of(store: Store) -> Result<Self> {
         let expected = structure::require(&store)?;
+        structure::require_ids(&store, &expected)?;
         Ok(Self { store, expected, weights: OnceLock::new() })
     }
 

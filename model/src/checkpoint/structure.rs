@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::inventory::{Expected, Role, Storage};
 use super::names::{Meaning, fused_of};
 use super::store::{Id, Store};
-use super::{Encoding, inventory};
+use super::{Encoding, RawTensor, inventory};
 use crate::config::ExpertDtype;
 use crate::{Error, Result};
 
@@ -323,4 +323,27 @@ pub(crate) fn require(store: &Store) -> Result<Vec<Expected>> {
             Err(if error.place.starts_with(&store.label) { error } else { error.at(&store.label) })
         }
     }
+}
+
+/// Expert ids out of range, as an error; the tensor was found and has the right shape.
+pub(crate) fn ids_in_range(store: &Store, t: &RawTensor<'_>, id: Id) -> Result<()> {
+    let (k, experts) = (store.config.num_experts_per_tok, store.config.n_routed_experts as i64);
+    let all = t.ids();
+    let outside = |v: &&i64| !(0..experts).contains(*v);
+    let Some(first) = all.iter().position(|v| outside(&v)) else { return Ok(()) };
+    let count = all.iter().filter(outside).count();
+    Err(Error::input("expert ids out of range")
+        .at(store.place(id))
+        .expected(format!("0 to {}", experts - 1))
+        .found(format!("{count} ids, first {} for token {}", all[first], first / k))
+        .hint("is the table of another model, or read with the wrong integer size?"))
+}
+
+/// Expert ids become indices, so that opening checks them although they are values.
+pub(crate) fn require_ids(store: &Store, expected: &[Expected]) -> Result<()> {
+    for e in expected.iter().filter(|e| e.role == Role::Ids) {
+        let (t, id) = store.tensor(&e.name)?;
+        ids_in_range(store, &t, id).map_err(|e| e.at(&store.label))?;
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::Result;
-use crate::checkpoint::{Checkpoint, Dtype, Encoding, Expected, RawTensor, Role, Weight};
+use crate::checkpoint::{Checkpoint, Encoding, Expected, RawTensor, Role, Weight};
 use crate::formats::{decode_rows, scale_at};
 
 /// How one tensor differs.
@@ -192,7 +192,7 @@ fn tensor(a: &Checkpoint, b: &Checkpoint, e: &Expected) -> Result<TensorDiff> {
         let (x, y) = (a.tensor(&e.name)?, b.tensor(&e.name)?);
         let n = e.elements();
         let sums = if e.role == Role::Ids {
-            (0..n).fold(Sums::default(), |s, i| s.join(ids(&x, &y, i)))
+            ids(&x, &y)
         } else {
             (0..n).fold(Sums::default(), |s, i| s.join(Sums::of(&[scale_at(&x, i)], &[scale_at(&y, i)], i)))
         };
@@ -213,20 +213,13 @@ fn tensor(a: &Checkpoint, b: &Checkpoint, e: &Expected) -> Result<TensorDiff> {
 }
 
 /// Ids are compared as numbers, whatever their size on disk.
-fn ids(x: &RawTensor<'_>, y: &RawTensor<'_>, i: usize) -> Sums {
-    let id = |t: &RawTensor<'_>| match t.dtype {
-        Dtype::I64 => i64::from_le_bytes(t.bytes.as_chunks::<8>().0[i]),
-        _ => i64::from(i32::from_le_bytes(t.bytes.as_chunks::<4>().0[i])),
-    };
-    let (p, q) = (id(x), id(y));
-    let d = p.abs_diff(q) as f64;
-    Sums {
-        differing: usize::from(p != q),
-        max: d,
-        at: (p != q).then_some(i),
-        square: d * d,
-        square_a: (p as f64) * (p as f64),
-    }
+fn ids(x: &RawTensor<'_>, y: &RawTensor<'_>) -> Sums {
+    x.ids().into_iter().zip(y.ids()).enumerate().fold(Sums::default(), |s, (i, (p, q))| {
+        let d = p.abs_diff(q) as f64;
+        let at = (p != q).then_some(i);
+        let square_a = (p as f64) * (p as f64);
+        s.join(Sums { differing: usize::from(p != q), max: d, at, square: d * d, square_a })
+    })
 }
 
 fn same_bytes(x: &Weight<'_>, y: &Weight<'_>) -> bool {

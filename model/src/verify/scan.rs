@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::Error;
 use crate::checkpoint::store::{Id, Store};
-use crate::checkpoint::{Check, Dtype, Encoding, Expected, Finding, RawTensor, Role, Severity, Weight};
+use crate::checkpoint::{Check, Dtype, Encoding, Expected, Finding, RawTensor, Role, Severity, Weight, structure};
 use crate::formats::{decode_rows, scale_at};
 
 /// Weights of trained models stay far below this; a scale used the wrong way round doesn't.
@@ -215,22 +215,10 @@ fn values(store: &Store, scan: &mut Scan, t: &RawTensor<'_>, id: Id, role: Role)
 
 /// Expert ids by token: in range, and no expert twice for one token.
 fn ids(store: &Store, scan: &mut Scan, t: &RawTensor<'_>, id: Id) {
-    let k = store.config.num_experts_per_tok;
-    let experts = store.config.n_routed_experts as i64;
-    let all: Vec<i64> = if t.dtype == Dtype::I64 {
-        t.bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect()
-    } else {
-        t.bytes.as_chunks::<4>().0.iter().map(|b| i64::from(i32::from_le_bytes(*b))).collect()
-    };
-    let outside = |v: &&i64| !(0..experts).contains(*v);
-    if let Some(first) = all.iter().position(|v| outside(&v)) {
-        let error = Error::input("expert ids out of range")
-            .at(store.place(id))
-            .expected(format!("0 to {}", experts - 1))
-            .found(format!("{} ids, first {} for token {}", all.iter().filter(outside).count(), all[first], first / k))
-            .hint("is the table of another model, or read with the wrong integer size?");
+    if let Err(error) = structure::ids_in_range(store, t, id) {
         add(scan, Severity::Error, Check::Ids, error);
     }
+    let (k, all) = (store.config.num_experts_per_tok, t.ids());
     let twice = |row: &[i64]| (1..row.len()).any(|i| row[..i].contains(&row[i]));
     let tokens = all.chunks_exact(k).filter(|row| twice(row)).count();
     if tokens > 0 {

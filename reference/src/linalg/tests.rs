@@ -128,6 +128,7 @@ fn functions_at_their_ends() {
 
 #[test]
 #[ignore = "slow: a benchmark, prints GFLOP/s (run with --include-ignored in release)"]
+#[expect(clippy::print_stdout, reason = "a benchmark is for people")]
 fn gemm_speed() {
     for (m, k, n) in [(512, 4096, 2048), (2048, 256, 1024), (333, 128, 384), (16, 4096, 2048), (1, 4096, 2048)] {
         let (x, w) = (values(m * k, 1), values(n * k, 2));

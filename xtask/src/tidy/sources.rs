@@ -7,6 +7,7 @@ use super::tree::{File, Tree};
 /// Files that may hold `unsafe`. Their names say what for: vector loops, or a mapped file.
 pub(super) const UNSAFE: &[&str] = &[
     "diff/src/moments/simd.rs",
+    "diff/src/split/simd.rs",
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_dot.rs",
     "reference/src/linalg/simd.rs",

@@ -285,3 +285,12 @@ fn copies_in_an_mtp_block_are_skipped_and_a_missing_block_is_not() {
     model.tensors.retain(|t| !t.name.starts_with("mtp."));
     refuses(&model, &["mtp.0", "missing"]);
 }
+
+#[test]
+fn expert_ids_out_of_range_do_not_open() {
+    for id in [3i64, -1, i64::MIN] {
+        let mut model = Model::new();
+        model.get("layers.0.ffn.gate.tid2eid").bytes[..8].copy_from_slice(&id.to_le_bytes());
+        refuses(&model, &["tid2eid", "0 to 2", &id.to_string(), "token 0"]);
+    }
+}
