@@ -1,9 +1,11 @@
 //! Errors as people see them: one message, one exit code.
 
-use karat_model::ErrorKind;
+use karat_model::{ErrorKind, Plain};
 
 use crate::output;
 
+/// Exit code of a failure of the surroundings that another try may not have.
+const RETRY: u8 = 75;
 /// Exit code of a bug in karat (EX_SOFTWARE).
 const BUG: u8 = 70;
 
@@ -21,12 +23,17 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// Arguments contradict each other: exit 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { exit: 2, message: message.into() }
+        Self { exit: 2, message: Plain(&message.into()).to_string() }
+    }
+
+    /// The result could not be written to stdout.
+    pub(crate) fn output(why: &str) -> Self {
+        Self { exit: RETRY, message: format!("the result can't be written to stdout: {why}") }
     }
 
     /// A panic.
     pub(crate) fn bug(said: &str) -> Self {
-        let message = format!("this is a bug in karat: {said}; please report it with the command line");
+        let message = format!("this is a bug in karat: {}; please report it with the command line", Plain(said));
         Self { exit: BUG, message }
     }
 
@@ -68,6 +75,7 @@ impl From<karat_seam::Error> for Failure {
 
 impl From<karat_bundle::Error> for Failure {
     fn from(error: karat_bundle::Error) -> Self {
-        Self { exit: if error.is_usage() { 2 } else { 3 }, message: error.to_string() }
+        let message = Plain(&error.to_string()).to_string();
+        Self { exit: if error.is_usage() { 2 } else { 3 }, message }
     }
 }

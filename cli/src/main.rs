@@ -44,6 +44,10 @@ fn main() -> ExitCode {
         let said = PANIC.lock().map(|s| s.clone()).unwrap_or_default();
         Err(Failure::bug(&said))
     });
+    let result = result.and_then(|code| match output::lost() {
+        None => Ok(code),
+        Some(why) => Err(Failure::output(&why)),
+    });
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {

@@ -1,13 +1,28 @@
 //! The only place that writes to stdout and stderr.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Mutex;
 
-/// Writes a result to stdout. A reader that has gone away is no error.
+/// Why a result could not be written, if one could not.
+static LOST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Writes a result to stdout. A reader that has gone away is no error; anything else is kept for [`lost`].
 pub(crate) fn stdout(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ =
-        out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
-    let _ = out.flush();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written =
+        out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+        && let Ok(mut lost) = LOST.lock()
+    {
+        *lost = Some(error.to_string());
+    }
+}
+
+/// Why a result could not be written to stdout: a full disk must not look like a run that passed.
+pub(crate) fn lost() -> Option<String> {
+    LOST.lock().ok().and_then(|lost| lost.clone())
 }
 
 /// Writes one line to stderr.

@@ -1,6 +1,6 @@
 //! The error that people read: what, where, expected, found, what to try.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
@@ -77,20 +77,48 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.place.is_empty() {
-            write!(f, "{}: ", self.place)?;
+            write!(f, "{}: ", Plain(&self.place))?;
         }
-        f.write_str(&self.what)?;
-        match (&self.expected, &self.found) {
+        Plain(&self.what).fmt(f)?;
+        match (self.expected.as_deref().map(Plain), self.found.as_deref().map(Plain)) {
             (Some(e), Some(g)) => write!(f, ": expected {e}, found {g}")?,
             (Some(e), None) => write!(f, ": expected {e}")?,
             (None, Some(g)) => write!(f, ": found {g}")?,
             (None, None) => {}
         }
         if let Some(hint) = &self.hint {
-            write!(f, "; {hint}")?;
+            write!(f, "; {}", Plain(hint))?;
         }
         Ok(())
     }
 }
 
+/// A text as a part of one line on a terminal. Names and values come from files: a line end in one would make two
+/// messages of one, an escape sequence could colour or hide the rest, and a value of a megabyte would bury the message.
+#[derive(Debug, Clone, Copy)]
+pub struct Plain<'a>(pub &'a str);
+
+/// Characters of a part that are shown.
+const SHOWN: usize = 1000;
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars().take(SHOWN) {
+            match c {
+                // What turns the direction of writing hides as well as an escape sequence does.
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode())?,
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => f.write_char(c)?,
+            }
+        }
+        match self.0.chars().count().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "... ({more} more characters)"),
+        }
+    }
+}
+
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests;

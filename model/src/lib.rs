@@ -19,5 +19,5 @@ pub mod verify;
 
 pub use checkpoint::Checkpoint;
 pub use config::Config;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Plain, Result};
 pub use new::{Geometry, new_model, write_model};

@@ -91,3 +91,21 @@ fn unreadable_input_exits_3_with_one_message() {
         assert!(json["error"].as_str().unwrap().contains(words) && json["exit_code"] == 3, "{json}");
     }
 }
+
+/// A full disk must not look like a run that passed; a reader that has gone away is no error.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_result_that_cannot_be_written_is_an_error() {
+    let list = |out: std::process::Stdio| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_karat"));
+        command.args(["scenario", "list"]).stdout(out).stderr(std::process::Stdio::piped());
+        command.spawn().unwrap().wait_with_output().unwrap()
+    };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = list(full.into());
+    assert_eq!(ran.status.code(), Some(75));
+    assert!(String::from_utf8_lossy(&ran.stderr).starts_with("error: the result can't be written"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(list(writer.into()).status.code(), Some(0));
+}

@@ -12,6 +12,9 @@ fn a_made_model_is_inspected_verified_and_compared() {
     karat(dir.path(), &["model", "diff", "mini", "second", "--quiet"]).expect(1);
     let again = karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "second"]).expect(2);
     assert!(again.error().contains("second"), "{}", again.stderr);
+    std::fs::write(dir.path().join("a-file"), "x").unwrap();
+    let taken = karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "a-file"]).expect(2);
+    assert!(taken.error().contains("a-file"), "{}", taken.stderr);
 }
 
 #[test]

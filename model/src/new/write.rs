@@ -23,7 +23,7 @@ pub fn write_model(dir: &Path, files: &BTreeMap<String, Arc<[u8]>>) -> Result<()
     let done = fill(&staging, files).and_then(|()| {
         refuse_occupied(dir)?;
         // A rename replaces an empty folder and fails on one that has been filled meanwhile.
-        fs::rename(&staging, dir).map_err(|e| io(&e, "rename the finished folder to", dir))
+        fs::rename(&staging, dir).map_err(|e| io(&e, "rename the finished folder to this", dir))
     });
     if done.is_err() {
         // What is left is ours alone; that it can't be removed matters less than the first error.
@@ -35,8 +35,8 @@ pub fn write_model(dir: &Path, files: &BTreeMap<String, Arc<[u8]>>) -> Result<()
 fn fill(staging: &Path, files: &BTreeMap<String, Arc<[u8]>>) -> Result<()> {
     for (name, bytes) in files {
         let path = staging.join(name);
-        let mut file = fs::File::create_new(&path).map_err(|e| io(&e, "create", &path))?;
-        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|e| io(&e, "write", &path))?;
+        let mut file = fs::File::create_new(&path).map_err(|e| io(&e, "create the file", &path))?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|e| io(&e, "write the file", &path))?;
     }
     Ok(())
 }
@@ -56,5 +56,6 @@ fn refuse_occupied(dir: &Path) -> Result<()> {
 }
 
 fn io(error: &std::io::Error, doing: &str, path: &Path) -> Error {
-    Error::input(format!("failed to {doing} it")).at(path.display()).found(error)
+    // Where the model goes is the caller's choice, no file of theirs.
+    Error::usage(format!("can't {doing}")).at(path.display()).found(error).hint("name another folder")
 }
