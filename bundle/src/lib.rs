@@ -1,1 +1,53 @@
-//! placeholder
+//! What a run leaves behind: `run.json`, `verdict.json` and csv tables; and the verdict as a pure function of them.
+//!
+//! Columns are defined once, in [`tables`]: header, writer, reader and schema hash all follow from those structs.
+
+mod cell;
+mod error;
+mod json;
+pub mod judge;
+mod read;
+mod run;
+mod schema;
+pub mod tables;
+mod verdict;
+mod write;
+
+pub use cell::{BadCell, Cell};
+pub use error::{Error, Result};
+pub use judge::{Evidence, Policy, judge, row_verdict};
+pub use read::{read, read_table};
+pub use run::{Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
+pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
+pub use tables::{FlipRow, PatchRow, RecallRow, TapRow, TokenRow};
+pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};
+pub use write::write;
+
+/// A whole bundle in memory.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bundle {
+    /// Provenance: what ran, on what, for how long.
+    pub run: Run,
+    /// The verdict that was printed.
+    pub verdict: Report,
+    /// One row a tap, layer, sequence, phase, patch set and part.
+    pub taps: Vec<TapRow>,
+    /// One row a position and patch set.
+    pub tokens: Vec<TokenRow>,
+    /// One row a changed discrete decision.
+    pub flips: Vec<FlipRow>,
+    /// One row a recalled answer.
+    pub recall: Vec<RecallRow>,
+    /// One row a speed patch.
+    pub patches: Vec<PatchRow>,
+}
+
+impl Bundle {
+    /// What the verdict is a function of.
+    pub fn evidence(&self) -> Evidence<'_> {
+        Evidence { taps: &self.taps, flips: &self.flips, patches: &self.patches, findings: &self.run.findings }
+    }
+}
+
+#[cfg(test)]
+mod tests;

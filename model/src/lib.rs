@@ -7,8 +7,11 @@ pub mod checkpoint;
 pub mod config;
 mod error;
 pub mod formats;
+mod json;
+pub mod new;
 pub mod prompt;
 
 pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
+pub use new::{Geometry, new_model, write_model};

@@ -91,7 +91,7 @@ pub struct OpSpec {
 macro_rules! graph {
     ($($op:ident $name:literal $part:ident [$($r:ident)*] -> [$($w:ident)*];)+) => {
         /// The graph of a block and the head, in op order. An op whose taps a layer kind lacks is absent there.
-        pub const GRAPH: &[OpSpec] = &[$(OpSpec {
+        pub(crate) const GRAPH: &[OpSpec] = &[$(OpSpec {
             op: Op::$op, name: $name, part: Part::$part, reads: &[$(T::$r),*], writes: &[$(T::$w),*],
         },)+];
     };

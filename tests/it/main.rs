@@ -1,5 +1,6 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
+mod checkpoint;
 mod clean_candidate;
 mod decoders_equal;
 mod encoding;

@@ -1,1 +1,49 @@
-fn main() {}
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `fetch`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
+
+mod ci;
+mod fetch;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Automation of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every check of the continuous integration, each timed and bounded.
+    Ci(ci::Args),
+    /// The workspace's own rules: dependencies, sources, texts.
+    Tidy,
+    /// Brings the files that some tests need and the repository doesn't hold.
+    Fetch,
+}
+
+/// The workspace's root folder: where this crate's folder lies.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Ci(args) => ci::run(&root(), &args),
+        Command::Tidy => tidy::run(&root()),
+        Command::Fetch => fetch::run(&root()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

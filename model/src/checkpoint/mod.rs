@@ -1,7 +1,26 @@
 //! A checkpoint: memory-mapped bytes with names. It hands out raw tensors; decoding is each path's own business.
 
+mod hash;
+mod header;
+mod index;
+mod inventory;
+mod names;
+mod resolve;
+mod source;
+mod store;
+mod structure;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+pub use inventory::{Expected, Role, Storage, expected_tensors};
+pub use names::to_transformers;
+use store::Store;
+pub use structure::{Check, Finding, Severity};
 
 use crate::{Config, Result};
 
@@ -76,56 +95,95 @@ pub struct Weight<'a> {
 
 /// A model on disk (or in memory): config, tensors, tokenizer, encoder texts.
 pub struct Checkpoint {
-    config: Config,
-    label: String,
-    // helper A completes
+    store: Store,
+    expected: Vec<Expected>,
+    weights: OnceLock<[u8; 32]>,
 }
 
 impl Checkpoint {
     /// Opens a model folder: config.json, `*.safetensors` (with index json when sharded); checks names, shapes, dtypes.
-    pub fn open(_dir: &Path) -> Result<Self> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The first thing that doesn't fit, by file and tensor. Values are not looked at: `verify` does that.
+    pub fn open(dir: &Path) -> Result<Self> {
+        Self::of(Store::open(dir)?)
     }
 
     /// A checkpoint from files held in memory (name to bytes), with the same checks.
-    pub fn from_memory(_label: &str, _files: std::collections::BTreeMap<String, Arc<[u8]>>) -> Result<Self> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn from_memory(label: &str, files: BTreeMap<String, Arc<[u8]>>) -> Result<Self> {
+        Self::of(Store::from_memory(label, files)?)
+    }
+
+    fn of(store: Store) -> Result<Self> {
+        let expected = structure::require(&store)?;
+        Ok(Self { store, expected, weights: OnceLock::new() })
     }
 
     /// The config.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.store.config
     }
 
     /// Folder or label, for messages and provenance.
     pub fn label(&self) -> &str {
-        &self.label
+        &self.store.label
+    }
+
+    /// Every tensor of the model in canonical order; all of them are there.
+    pub fn inventory(&self) -> &[Expected] {
+        &self.expected
     }
 
     /// A side file (`tokenizer.json`, `encoding.json`, `config.json`), if the model has it.
-    pub fn side_file(&self, _name: &str) -> Result<Option<Vec<u8>>> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// It can't be read, or the name leads out of the folder.
+    pub fn side_file(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.store.side_file(name)
     }
 
     /// A plain tensor by its canonical name (`layers.0.attn_norm.weight`, `layers.0.hc_attn_fn`,
     /// `layers.0.ffn.gate.tid2eid`), whatever the naming on disk.
-    pub fn tensor(&self, _canonical: &str) -> Result<RawTensor<'_>> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The model has no such tensor.
+    pub fn tensor(&self, canonical: &str) -> Result<RawTensor<'_>> {
+        self.store.tensor(canonical.strip_suffix(".weight").unwrap_or(canonical)).map(|(t, _)| t)
     }
 
     /// A linear's weight by its canonical name without `.weight` (`layers.0.attn.wq_a`, `layers.2.ffn.experts.3.w1`,
-    /// `layers.2.attn.compressor.wkv`), whatever naming, dtype or scale variant is on disk.
-    pub fn linear(&self, _canonical: &str) -> Result<Weight<'_>> {
-        unimplemented!()
+    /// `layers.2.attn.compressor.wkv`, also `embed`, `head` and `layers.0.ffn.gate`), whatever naming, dtype or scale
+    /// variant is on disk.
+    ///
+    /// # Errors
+    /// The model has no such linear.
+    pub fn linear(&self, canonical: &str) -> Result<Weight<'_>> {
+        self.store.linear(canonical).map(|(w, _)| w)
     }
 
     /// sha256 of config.json's bytes.
     pub fn config_sha256(&self) -> [u8; 32] {
-        unimplemented!()
+        hash::sha256(&self.store.config_bytes)
     }
 
-    /// sha256 over all tensors (canonical order: name, dtype, shape, bytes), computed once.
+    /// sha256 over all tensors (canonical order: name, dtype, shape, sha256 of the bytes), computed once. Naming and
+    /// sharding on disk don't change it.
     pub fn weights_sha256(&self) -> [u8; 32] {
-        unimplemented!()
+        *self.weights.get_or_init(|| {
+            // Opening resolved every tensor of the inventory, so none can fail now.
+            hash::weights(&self.store, &self.expected).unwrap_or_default()
+        })
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("label", &self.label())
+            .field("tensors", &self.expected.len())
+            .finish_non_exhaustive()
     }
 }

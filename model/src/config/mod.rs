@@ -1,5 +1,19 @@
 //! config.json as facts: every field of spec section 1, with both spellings read into one form.
 
+mod check;
+mod fields;
+mod keys;
+mod quant;
+pub(crate) mod read;
+mod rope;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::Result;
+
 /// What a layer's attention keeps besides the sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayerKind {
@@ -29,6 +43,25 @@ impl LayerKind {
     /// True for CSA: the layer has an indexer and overlapping windows.
     pub fn has_indexer(self) -> bool {
         matches!(self, Self::Csa { .. })
+    }
+
+    /// Pooled series of the compressor: 2 where windows overlap (CSA), 1 without overlap (HCA), 0 without compressor.
+    pub fn series(self) -> usize {
+        match self {
+            Self::Sliding => 0,
+            Self::Csa { .. } => 2,
+            Self::Hca { .. } => 1,
+        }
+    }
+}
+
+impl fmt::Display for LayerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sliding => f.write_str("sliding"),
+            Self::Csa { ratio } => write!(f, "CSA ratio {ratio}"),
+            Self::Hca { ratio } => write!(f, "HCA ratio {ratio}"),
+        }
     }
 }
 
@@ -125,7 +158,26 @@ pub struct Config {
     pub weight_block_size: [usize; 2],
 }
 
+impl fmt::Display for ExpertDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fp4 => "fp4",
+            Self::Fp8 => "fp8",
+        })
+    }
+}
+
 impl Config {
+    /// Reads the bytes of a config.json in either spelling (`compress_ratios`, or `layer_types` with
+    /// `compress_rates` and `rope_parameters`).
+    ///
+    /// # Errors
+    /// Not JSON; a field missing, unknown, out of range or of the wrong type; two spellings that disagree; a value
+    /// this architecture doesn't have. The message names the field and what to try.
+    pub fn from_json(bytes: &[u8]) -> Result<Self> {
+        read::read("config.json", bytes).map(|r| r.config)
+    }
+
     /// num_hidden_layers.
     pub fn num_hidden_layers(&self) -> usize {
         self.layers.len()

@@ -1,0 +1,103 @@
+//! The sentences of a verdict.
+
+use crate::{FirstBad, FlipRow, PatchRow, Policy, TapRow, Verdict};
+
+/// Name of a tap as people write it.
+pub(super) fn place(layer: &str, tap: &str) -> String {
+    if layer.bytes().all(|b| b.is_ascii_digit()) {
+        format!("layers.{layer}.{tap}")
+    } else if layer.starts_with("mtp.") {
+        format!("{layer}.{tap}")
+    } else {
+        tap.to_string()
+    }
+}
+
+pub(super) fn over_tolerance(bad: &FirstBad, rows: usize) -> String {
+    let at = place(&bad.layer, &bad.tap);
+    let part = if bad.part.is_empty() { String::new() } else { format!(" ({})", bad.part) };
+    let position = bad.position.map(|p| format!(", position {p}")).unwrap_or_default();
+    let size = if bad.gate == "unexplained_flips" {
+        format!("{} decisions changed that the formats' noise does not explain", bad.injected)
+    } else {
+        format!("injected {:.3e}, tolerance {:.3e} ({})", bad.injected, bad.tolerance, bad.gate)
+    };
+    let more = if rows > 1 { format!("; {rows} rows are over tolerance in all") } else { String::new() };
+    format!(
+        "first bad: {at}{part} ({op}) in {phase} of {set}, sequence {seq}{position}: {size}{more}",
+        op = bad.op,
+        phase = bad.phase,
+        set = bad.patch_set,
+        seq = bad.sequence,
+    )
+}
+
+/// The worst flip behind failing rows that count flips.
+pub(super) fn unexplained(flips: &[FlipRow], failing: &[&TapRow]) -> Option<String> {
+    let counted = |f: &FlipRow| {
+        let same = |r: &&&TapRow| r.gate == "unexplained_flips" && r.layer == f.layer && r.patch_set == f.patch_set;
+        failing.iter().find(same).is_some()
+    };
+    let sigmas = |f: &FlipRow| f.predicted_noise.map_or(0.0, |s| f.margin / s);
+    let worst = flips.iter().filter(|f| counted(f)).max_by(|a, b| sigmas(a).total_cmp(&sigmas(b)))?;
+    Some(format!(
+        "{} {} became {} at position {} of layer {} ({}): golden's margin {:.3e} is {:.1} times the predicted noise",
+        worst.kind,
+        worst.golden,
+        worst.candidate,
+        worst.position,
+        worst.layer,
+        worst.patch_set,
+        worst.margin,
+        sigmas(worst),
+    ))
+}
+
+pub(super) fn blind(row: &TapRow, rows: usize, policy: &Policy) -> String {
+    format!(
+        "{}: tolerance {:.3e} is under {} floors of {:.3e}: an error could not have been seen ({rows} rows)",
+        place(&row.layer, &row.tap),
+        row.tolerance.unwrap_or(f64::NAN) * policy.tolerance_scale,
+        policy.min_floors,
+        row.floor.unwrap_or(f64::NAN),
+    )
+}
+
+pub(super) fn not_exercised(patch: &PatchRow) -> Option<String> {
+    let missing: Vec<&str> = patch
+        .phases
+        .split('|')
+        .filter(|phase| match *phase {
+            "prefill" => patch.calls_prefill == 0,
+            "decode" => patch.calls_decode == 0,
+            _ => false,
+        })
+        .collect();
+    if patch.state == "inert" {
+        return Some(format!("patch {} ran but changed no bit: it is not active", patch.patch));
+    }
+    if patch.state == "unknown" {
+        return Some(format!("patch {}: nothing shows whether it ran", patch.patch));
+    }
+    (!missing.is_empty()).then(|| format!("patch {} was not exercised in {}", patch.patch, missing.join(" and ")))
+}
+
+pub(super) fn next_step(verdict: Verdict, bad: Option<&FirstBad>) -> String {
+    match (verdict, bad) {
+        (Verdict::Fail | Verdict::Regressed, Some(bad)) => match bad.patch_set.strip_prefix("stock+") {
+            Some("all") => format!("run again with `--without` for each patch that touches {}", bad.op),
+            Some(patch) => {
+                format!("run again with `--without {patch}`; then look at {} of layer {}", bad.op, bad.layer)
+            }
+            None => format!("look at op {} of layer {} on the rows named above", bad.op, bad.layer),
+        },
+        (Verdict::Fail | Verdict::Regressed, None) => "read the reasons above".to_string(),
+        (Verdict::Input, _) => "mend the file that is named and run again".to_string(),
+        (Verdict::Usage, _) => "mend the arguments and run again".to_string(),
+        (Verdict::Infra | Verdict::Flaky, _) => "run again".to_string(),
+        (Verdict::Unproven, _) => "give it something that can be judged: see the reasons above".to_string(),
+        (Verdict::Skipped, _) => "nothing: this revision cannot be judged".to_string(),
+        (Verdict::Improved, _) => "make this run the new baseline".to_string(),
+        (Verdict::Pass, _) => "nothing".to_string(),
+    }
+}

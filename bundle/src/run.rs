@@ -1,0 +1,143 @@
+//! `run.json`: provenance.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Finding, Policy, json};
+
+/// Which columns the tables have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// [`crate::SCHEMA_VERSION`] of the writer.
+    pub version: u32,
+    /// [`crate::schema_hash`] of the writer.
+    pub hash: String,
+}
+
+/// The model that was audited.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// Folder or label.
+    pub label: String,
+    /// sha256 of config.json.
+    pub config_sha256: String,
+    /// sha256 over all tensors.
+    pub weights_sha256: String,
+    /// True when the weights are seeded noise: the run says nothing about a trained model.
+    pub random_weights: bool,
+}
+
+/// A scenario or token file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Name in the tables.
+    pub name: String,
+    /// sha256 over its token ids (little-endian u32), sequence by sequence.
+    pub ids_sha256: String,
+    /// Sequences.
+    pub sequences: u64,
+    /// Rows of a cold run.
+    pub rows: u64,
+}
+
+/// What was compared with golden.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Candidate {
+    /// Name of the candidate path.
+    pub name: String,
+    /// Stock profile, or what a trace claims to be.
+    pub claims: String,
+    /// Patch sets in table order.
+    pub patch_sets: Vec<String>,
+}
+
+/// A speed patch: asked for, and what was seen of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchUse {
+    /// Patch id.
+    pub patch: String,
+    /// True when the command asked for it.
+    pub requested: bool,
+    /// Executions that were counted.
+    pub observed_calls: u64,
+    /// active, inert or unknown.
+    pub state: String,
+}
+
+/// Wall times, seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Walls {
+    /// The whole run.
+    #[serde(with = "json::number")]
+    pub total: f64,
+    /// In golden.
+    #[serde(with = "json::number")]
+    pub golden: f64,
+    /// In the candidate.
+    #[serde(with = "json::number")]
+    pub candidate: f64,
+    /// In comparing.
+    #[serde(with = "json::number")]
+    pub diff: f64,
+}
+
+/// One csv file as it was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Rows without the header.
+    pub rows: u64,
+    /// sha256 of the file.
+    pub sha256: String,
+}
+
+/// `run.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// `karat-bundle/1`.
+    pub format: String,
+    /// Which columns the tables have.
+    pub schema: Schema,
+    /// Program and version.
+    pub producer: String,
+    /// Arguments as typed.
+    pub command: Vec<String>,
+    /// The model.
+    pub model: Model,
+    /// Scenarios.
+    pub scenarios: Vec<Scenario>,
+    /// The candidate.
+    pub candidate: Candidate,
+    /// Speed patches.
+    pub patches: Vec<PatchUse>,
+    /// Where golden and candidate ran.
+    pub backend: String,
+    /// Device and driver; empty on the CPU.
+    pub device: String,
+    /// CUDA kernels' hashes; empty on the CPU.
+    pub kernels: BTreeMap<String, String>,
+    /// Seeds by use.
+    pub seeds: BTreeMap<String, u64>,
+    /// Threads.
+    pub threads: u64,
+    /// Wall times.
+    pub wall_s: Walls,
+    /// Peak resident memory, bytes; 0 where it is not known.
+    pub peak_memory_bytes: u64,
+    /// The policy that the verdict was made with.
+    pub policy: Policy,
+    /// What was found out beside the tables and bears on the verdict.
+    pub findings: Vec<Finding>,
+    /// What could not be judged, and what this run is no evidence for.
+    pub notes: Vec<String>,
+    /// The csv files: a bundle whose files differ from this is refused.
+    pub tables: BTreeMap<String, Table>,
+}

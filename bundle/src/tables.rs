@@ -1,0 +1,284 @@
+//! The csv tables. Every column is defined here and nowhere else.
+//!
+//! Letters: R(x) golden on its own layer input, R(x') golden on the candidate's, C(x') the candidate; J = C(x')-R(x')
+//! injected, H = R(x')-R(x) inherited, T = C(x')-R(x) = J + H. An empty cell means "not defined here" (a discrete tap
+//! has no rel-L2; a trace without layer outputs has no R(x')).
+
+use crate::Verdict;
+use crate::schema::table;
+
+table! {
+    /// One tap of one layer, sequence, phase, patch set and part.
+    TapRow = "taps.csv" {
+        /// Scenario, or the token file's name.
+        scenario: String,
+        /// Sequence (conversation) id.
+        sequence: String,
+        /// How the rows came about: cold, warm, chunked, decoded, ...
+        history: String,
+        /// 0 for rows computed once; more for rows computed again.
+        pass: u64,
+        /// prefill or decode: the phase in which the candidate computed these rows.
+        phase: String,
+        /// stock, stock+PATCH, stock+all, or trace.
+        patch_set: String,
+        /// Where the candidate ran: cpu, cuda, trace.
+        backend: String,
+        /// Layer number; embed, head or mtp.N for the rest.
+        layer: String,
+        /// Op that writes the tap.
+        op: String,
+        /// Tap.
+        tap: String,
+        /// stream.N, head.N, expert.N, nope, rope, argmax; empty for the whole tap.
+        part: String,
+        /// Elements compared.
+        n: u64,
+        /// |J| / |R(x')|.
+        rel_l2: Option<f64>,
+        /// Largest |J|.
+        max_abs: Option<f64>,
+        /// Position (entry index for entry taps) of the largest |J|.
+        max_abs_position: Option<u64>,
+        /// 99th percentile over rows of the row's own |J| / |R(x')|.
+        row_p99_rel_l2: Option<f64>,
+        /// Cosine of C(x') and R(x').
+        cosine: Option<f64>,
+        /// <R(x'),C(x')> / <R(x'),R(x')>.
+        gain: Option<f64>,
+        /// |C(x') - gain R(x')| / |R(x')|.
+        residual: Option<f64>,
+        /// 1 - 2<R(x'),C(x')> / (|R(x')|^2 + |C(x')|^2).
+        calc_diff: Option<f64>,
+        /// 20 log10(|R(x')| / |J|).
+        snr_db: Option<f64>,
+        /// 99th percentile of |J| in units of the last place of the stored type.
+        ulp_p99: Option<f64>,
+        /// Sum of J over sum of |J|: 0 without bias, 1 or -1 when every error has one sign.
+        sign_bias: Option<f64>,
+        /// Candidate values that are NaN or infinite where golden's are not.
+        nonfinite: u64,
+        /// Candidate values at the largest magnitude of the stored type.
+        saturated: u64,
+        /// |T| / |R(x)|.
+        total: Option<f64>,
+        /// |H| / |R(x)|.
+        inherited: Option<f64>,
+        /// |J| / |R(x)|.
+        injected: Option<f64>,
+        /// <H,J> / |R(x)|^2: total^2 = inherited^2 + injected^2 + 2 cross.
+        cross: Option<f64>,
+        /// (|H| / |R(x)|) over the relative error of the layer's input, |x'-x| / |x|.
+        amplification: Option<f64>,
+        /// Distance of golden f32 from golden f64 on x' with the same decisions, in the gate's unit.
+        floor: Option<f64>,
+        /// Error that the tap's storage type must cost, in the gate's unit.
+        predicted: Option<f64>,
+        /// Largest error that passes, in the gate's unit.
+        tolerance: Option<f64>,
+        /// value / predicted.
+        ratio_to_predicted: Option<f64>,
+        /// injected of this patch set minus injected of stock; negative when the patch improves.
+        added_to_stock: Option<f64>,
+        /// pass, fail or unproven; empty when the row is not gated.
+        verdict: Option<Verdict>,
+        /// Place in op order over the whole model: smaller came first.
+        order: u64,
+        /// Unit of value, floor, predicted and tolerance: max_rel, rel_l2 or unexplained_flips; empty when not gated.
+        gate: String,
+        /// The injected error in the gate's unit.
+        value: Option<f64>,
+        /// Rows compared.
+        rows: u64,
+        /// Index within its row of the largest |J|.
+        max_abs_index: Option<u64>,
+        /// Moment: sum of R(x').
+        sum_x: Option<f64>,
+        /// Moment: sum of C(x').
+        sum_y: Option<f64>,
+        /// Moment: sum of R(x')^2.
+        sum_xx: Option<f64>,
+        /// Moment: sum of C(x')^2.
+        sum_yy: Option<f64>,
+        /// Moment: sum of R(x') C(x').
+        sum_xy: Option<f64>,
+        /// Moment: sum of J.
+        sum_d: Option<f64>,
+        /// Moment: sum of |J|.
+        sum_abs_d: Option<f64>,
+        /// Moment: sum of J^2.
+        sum_dd: Option<f64>,
+        /// Moment: largest |R(x')|.
+        max_x: Option<f64>,
+        /// Moment: sum of R(x)^2.
+        sum_golden: Option<f64>,
+        /// Moment: sum of T^2.
+        sum_total: Option<f64>,
+        /// Moment: sum of H^2.
+        sum_inherited: Option<f64>,
+        /// Moment: sum of H J.
+        sum_cross: Option<f64>,
+    }
+}
+
+table! {
+    /// Logits of one position under one patch set.
+    TokenRow = "tokens.csv" {
+        /// Scenario, or the token file's name.
+        scenario: String,
+        /// Sequence (conversation) id.
+        sequence: String,
+        /// Position whose logits these are.
+        position: u64,
+        /// prefill or decode: the phase in which the candidate computed the position.
+        phase: String,
+        /// How the row came about.
+        history: String,
+        /// KL(golden || candidate) over the whole vocabulary, nats.
+        kl: f64,
+        /// Jensen-Shannon divergence, nats.
+        js: f64,
+        /// RMS over the vocabulary of the logit difference after its mean is taken out.
+        delta_logit_rms: f64,
+        /// Golden's most likely id.
+        top1_golden: u64,
+        /// Candidate's most likely id.
+        top1_candidate: u64,
+        /// Golden's largest logit minus its second largest.
+        margin_golden: f64,
+        /// Probability of another most likely id under the predicted noise.
+        expected_flip_probability: Option<f64>,
+        /// Share of golden's top ten that is in the candidate's.
+        top_k_overlap: f64,
+        /// Candidate's rank (from 0) of the id that follows; empty at the last position.
+        target_rank: Option<u64>,
+        /// prompt or generated: where the id that follows came from.
+        stratum: String,
+        /// stock, stock+PATCH, stock+all, or trace.
+        patch_set: String,
+        /// Golden's log-probability of the id that follows.
+        target_logprob_golden: Option<f64>,
+        /// Candidate's log-probability of the id that follows.
+        target_logprob_candidate: Option<f64>,
+    }
+}
+
+table! {
+    /// One changed discrete decision: the candidate's against golden's own on the same layer input.
+    FlipRow = "flips.csv" {
+        /// Scenario, or the token file's name.
+        scenario: String,
+        /// Sequence (conversation) id.
+        sequence: String,
+        /// How the row came about.
+        history: String,
+        /// Layer number; head for the most likely id.
+        layer: String,
+        /// expert, entry or argmax.
+        kind: String,
+        /// Position of the deciding row.
+        position: u64,
+        /// What golden chose (expert, entry or id).
+        golden: i64,
+        /// What the candidate chose instead.
+        candidate: i64,
+        /// How far apart golden's scores of the two are.
+        margin: f64,
+        /// Standard deviation of the score noise that the formats must cost; never the candidate's own.
+        predicted_noise: Option<f64>,
+        /// Probability of this flip under the predicted noise.
+        expected_probability: Option<f64>,
+        /// stock, stock+PATCH, stock+all, or trace.
+        patch_set: String,
+        /// prefill or decode.
+        phase: String,
+    }
+}
+
+table! {
+    /// One answer that should be recalled. Written with its header only until recall is measured.
+    RecallRow = "recall.csv" {
+        /// Scenario.
+        scenario: String,
+        /// Conversation id.
+        conversation: String,
+        /// Which form of the conversation.
+        variant: String,
+        /// How the rows came about.
+        history: String,
+        /// Tokens in context at the question.
+        context_tokens: u64,
+        /// Where the fact stands, 0 the start and 1 the end of the context.
+        depth: f64,
+        /// Context length modulo page, chunk and compression ratios.
+        length_phase: String,
+        /// Bucket of golden's margin over the answer.
+        margin_stratum: String,
+        /// Expected answer.
+        expected: String,
+        /// Answer tokens that golden gets right.
+        matched_golden: u64,
+        /// Answer tokens that the candidate gets right.
+        matched_candidate: u64,
+        /// Mean KL over the answer, nats.
+        answer_kl: f64,
+        /// Golden's smallest margin over the answer.
+        worst_margin_golden: f64,
+        /// Candidate's smallest margin over the answer.
+        worst_margin_candidate: f64,
+        /// Nearness to golden without the history, 0 to 1.
+        amnesia: Option<f64>,
+        /// repetition, amnesia, token salad, truncated, fine.
+        symptom: String,
+        /// Layer at which swapping the candidate back to golden restores the answer.
+        lost_at_layer: Option<u64>,
+        /// Why generation ended.
+        finish_reason: String,
+        /// Compressed over raw size of the answer.
+        gzip_ratio: Option<f64>,
+        /// Different words over words.
+        unique_word_ratio: Option<f64>,
+        /// Longest run of one word.
+        max_word_run: Option<u64>,
+        /// Repeats of the most repeated line.
+        max_line_repeat: Option<u64>,
+    }
+}
+
+table! {
+    /// One speed patch.
+    PatchRow = "patches.csv" {
+        /// Patch id.
+        patch: String,
+        /// Stock profile under it.
+        profile: String,
+        /// Phases in which it acts: prefill, decode, or both with a bar between.
+        phases: String,
+        /// What can go wrong with it.
+        risk: String,
+        /// rel-L2 that its descriptor claims at its own ops.
+        claimed_error: f64,
+        /// Largest injected rel-L2 at its own ops and phases.
+        measured_error: Option<f64>,
+        /// Executions in prefill.
+        calls_prefill: u64,
+        /// Executions in decode.
+        calls_decode: u64,
+        /// Most rows in one prefill execution.
+        largest_prefill: u64,
+        /// active, inert, applied N times, or unknown.
+        state: String,
+        /// Measured speed-up; empty on the CPU, where a contract has none.
+        speedup: Option<f64>,
+        /// Mean KL of stock with this patch minus mean KL of stock, nats.
+        added_kl: Option<f64>,
+        /// Flips of the most likely id with this patch minus those of stock.
+        added_flips: Option<i64>,
+        /// Answers lost by it.
+        recall_lost: Option<i64>,
+        /// Verdict that the committed table expects; empty while there is none.
+        expected_verdict: Option<Verdict>,
+        /// Its own verdict.
+        verdict: Option<Verdict>,
+    }
+}

@@ -1,0 +1,152 @@
+//! The verdict and its exit code.
+
+use serde::{Deserialize, Serialize};
+
+use crate::json;
+
+macro_rules! verdicts {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal exit $exit:literal,)+) => {
+        /// What a run ends in. Declared in order of precedence: of several that apply, the first is the verdict.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Serialize, Deserialize)]
+        pub enum Verdict {
+            $($(#[doc = $doc])+ #[serde(rename = $text)] $name,)+
+            /// Everything compared is within its tolerance.
+            #[default]
+            #[serde(rename = "pass")]
+            Pass,
+        }
+
+        impl Verdict {
+            /// Every verdict, the strongest first.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+ Self::Pass];
+
+            /// The word in csv, json and on the terminal.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ Self::Pass => "pass" }
+            }
+
+            /// The verdict with this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|v| v.name() == name)
+            }
+
+            /// Exit code of the command.
+            pub fn exit_code(self) -> u8 {
+                match self { $(Self::$name => $exit,)+ Self::Pass => 0 }
+            }
+        }
+    };
+}
+
+verdicts! {
+    /// A file is unreadable, truncated or inconsistent.
+    Input = "input" exit 3,
+    /// Arguments, policy or config contradict each other.
+    Usage = "usage" exit 2,
+    /// A retryable failure of the surroundings: time-out, rate limit, device lost.
+    Infra = "infra" exit 75,
+    /// Runs of the same thing disagree.
+    Flaky = "flaky" exit 75,
+    /// Over tolerance.
+    Fail = "fail" exit 1,
+    /// Worse than the baseline beyond noise.
+    Regressed = "regressed" exit 1,
+    /// Nothing compared, ids differ, a patch was not exercised, or the test could not have seen an error.
+    Unproven = "unproven" exit 4,
+    /// For `git bisect run`.
+    Skipped = "skipped" exit 125,
+    /// Better than the baseline: asks for a new one.
+    Improved = "improved" exit 0,
+}
+
+/// Something that was found out and bears on the verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// The verdict that it alone would lead to.
+    pub verdict: Verdict,
+    /// One sentence.
+    pub reason: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
+        Self { verdict, reason: reason.into() }
+    }
+}
+
+/// The first bad place in op order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstBad {
+    /// Scenario, or the token file's name.
+    pub scenario: String,
+    /// Sequence id.
+    pub sequence: String,
+    /// How the rows came about.
+    pub history: String,
+    /// prefill or decode.
+    pub phase: String,
+    /// stock, stock+PATCH, stock+all, or trace.
+    pub patch_set: String,
+    /// Layer number, or embed, head, mtp.N.
+    pub layer: String,
+    /// Op that writes the tap.
+    pub op: String,
+    /// Tap.
+    pub tap: String,
+    /// Part of the tap; empty for the whole.
+    pub part: String,
+    /// Position of the largest error.
+    pub position: Option<u64>,
+    /// Unit of `injected` and `tolerance`.
+    pub gate: String,
+    /// Injected error.
+    #[serde(with = "json::number")]
+    pub injected: f64,
+    /// Largest error that passes.
+    #[serde(with = "json::number")]
+    pub tolerance: f64,
+}
+
+/// A place that may be at fault.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suspect {
+    /// stock, stock+PATCH, stock+all, or trace.
+    pub patch_set: String,
+    /// Layer number, or embed, head, mtp.N.
+    pub layer: String,
+    /// Op.
+    pub op: String,
+    /// Tap.
+    pub tap: String,
+    /// Injected error over its tolerance.
+    #[serde(with = "json::number")]
+    pub over_tolerance: f64,
+}
+
+/// `verdict.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Exit code of the command.
+    pub exit_code: u8,
+    /// First bad place in op order, if any.
+    pub first_bad: Option<FirstBad>,
+    /// First bad tap of each layer and patch set, the worst first.
+    pub suspects: Vec<Suspect>,
+    /// What the error looks like; `null` while no signature is tested.
+    pub signature: Option<String>,
+    /// Why, the strongest first.
+    pub reasons: Vec<String>,
+    /// What to do now.
+    pub next_step: String,
+    /// Passes of all rows through all layers of one path that this took.
+    #[serde(with = "json::number")]
+    pub forward_equivalents: f64,
+}

@@ -1,0 +1,1 @@
+//! Small checkpoints built by hand.

@@ -1,0 +1,146 @@
+//! The two number types of golden: f32, and f64 for the floor.
+
+use std::fmt::Debug;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use karat_seam::{Result, Tensor, TensorMut};
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// A value type of the golden path. Sealed: f32 and f64 only. All functions follow the normative text of `linalg`.
+pub trait Real:
+    sealed::Sealed
+    + Copy
+    + Default
+    + Debug
+    + PartialEq
+    + PartialOrd
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// +0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Minus infinity: the score of what is not visible.
+    const NEG_INFINITY: Self;
+    /// Name of the mode in identities and messages.
+    const MODE: &'static str;
+
+    /// An f64 rounded once to this type.
+    fn of(value: f64) -> Self;
+    /// The value widened to f64 (exact).
+    fn wide(self) -> f64;
+    /// `self * b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+
+    /// e^self: libm in f64, rounded once.
+    fn exp(self) -> Self {
+        Self::of(libm::exp(self.wide()))
+    }
+
+    /// ln(1 + e^self), linear above 20 (spec 2.11).
+    fn softplus(self) -> Self {
+        if self.wide() > 20.0 { self } else { Self::of(libm::log1p(libm::exp(self.wide()))) }
+    }
+
+    /// 1 / (1 + e^-self).
+    fn sigmoid(self) -> Self {
+        Self::ONE / (Self::ONE + (-self).exp())
+    }
+
+    /// self / (1 + e^-self).
+    fn silu(self) -> Self {
+        self / (Self::ONE + (-self).exp())
+    }
+
+    /// True for a NaN.
+    fn is_nan(self) -> bool {
+        self.wide().is_nan()
+    }
+
+    /// An owned tensor of this type.
+    fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor;
+    /// The values of a tensor of this type, or an error that names `at`.
+    fn values<'a>(tensor: &'a Tensor, at: &str) -> Result<&'a [Self]>;
+    /// A borrowed tensor of this type for a visitor.
+    fn borrow<'a>(shape: &'a [usize], values: &'a mut [Self]) -> TensorMut<'a>;
+}
+
+impl Real for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const NEG_INFINITY: Self = f32::NEG_INFINITY;
+    const MODE: &'static str = "f32";
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        f32::sqrt(self)
+    }
+    fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor {
+        Tensor::f32(shape, values)
+    }
+    fn values<'a>(tensor: &'a Tensor, at: &str) -> Result<&'a [Self]> {
+        tensor.as_f32(at)
+    }
+    fn borrow<'a>(shape: &'a [usize], values: &'a mut [Self]) -> TensorMut<'a> {
+        TensorMut { shape, data: karat_seam::DataMut::F32(values) }
+    }
+}
+
+impl Real for f64 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    const NEG_INFINITY: Self = f64::NEG_INFINITY;
+    const MODE: &'static str = "f64";
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        f64::sqrt(self)
+    }
+    fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor {
+        Tensor::f64(shape, values)
+    }
+    fn values<'a>(tensor: &'a Tensor, at: &str) -> Result<&'a [Self]> {
+        tensor.as_f64(at)
+    }
+    fn borrow<'a>(shape: &'a [usize], values: &'a mut [Self]) -> TensorMut<'a> {
+        TensorMut { shape, data: karat_seam::DataMut::F64(values) }
+    }
+}
