@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import model
 import ops
+import sinkhorn
 
 DT = torch.bfloat16
 
@@ -45,13 +46,14 @@ def plain_core(q, kv, sink, first, entries, visible, batch, s, dt):
 
 
 def losses(logits, target, weight):
-    """(weighted cross-entropy, share of answers hit, answer cross-entropy); weight [N, 3] per class columns."""
+    """(weighted cross-entropy, share of answers hit, of answers about the whole hit, answer cross-entropy); weight [N, 4] by
+    class: answer, answer about the whole, predictable, rest."""
     ce = F.cross_entropy(logits, target, reduction="none")
     hit = (logits.argmax(-1) == target).float()
-    answer = weight[:, 0]
     count = weight.sum(0).clamp_min(1.0)
     parts = (ce[:, None] * weight).sum(0) / count
-    return parts[0] + 0.2 * parts[1] + 0.05 * parts[2], (hit * answer).sum() / count[0], parts[0]
+    hits = (hit[:, None] * weight[:, :2]).sum(0) / count[:2]
+    return parts[0] + 0.2 * parts[1] + 0.2 * parts[2] + 0.05 * parts[3], hits[0], hits[1], parts[0]
 
 
 def top_loss(h, w, norm, head, target, weight, s, dt):
@@ -59,14 +61,22 @@ def top_loss(h, w, norm, head, target, weight, s, dt):
     return losses(model.final_logits(h, w, norm, head, s, dt), target, weight)
 
 
+def part(w, prefix):
+    """The tensors of one half, so that a compiled function does not depend on the others' shapes."""
+    return {k: v for k, v in w.items() if k.startswith(prefix)}
+
+
 class Trainer:
-    """Runs batches. Classes per token: 0 rest, 1 predictable, 2 answer, 3 no loss."""
+    """Runs batches. Classes per token: 0 rest, 1 predictable, 2 answer, 3 no loss, 4 answer about the whole."""
 
     def __init__(self, s, weights, tables, device, compiled, dt=DT):
         self.s, self.weights, self.tables, self.device, self.dt = s, weights, tables, device, dt
         self.geometry = {}
         wrap = (lambda f: torch.compile(f, dynamic=False)) if compiled else (lambda f: f)
-        self.inputs, self.outputs = wrap(model.attention_inputs), wrap(model.block_outputs)
+        self.inputs, self.outputs, self.experts = wrap(model.attention_inputs), wrap(model.attention_outputs), wrap(model.experts_half)
+        self.hyper_weights = wrap(ops.hyper_weights)
+        # One kernel instead of 40: unrolled, it is most of the compiler's time.
+        self.balanced = sinkhorn.balanced if compiled else ops.balanced
         self.csa, self.plain = wrap(csa_core), wrap(plain_core)
         self.top, self.mtp = wrap(top_loss), wrap(model.mtp_streams)
 
@@ -76,7 +86,8 @@ class Trainer:
         ratio = s.ratios[layer]
         w = model.layer_weights(self.weights, prefix)
         rope = g.rope[ratio > 0]
-        a = self.inputs(h, w, rope, g.windows.get(ratio), ratio, s, self.dt)
+        pre, post, comb = self.hyper(h, w, "hc_attn")
+        a = self.inputs(h, pre, part(w, "attn"), rope, g.windows.get(ratio), ratio, s, self.dt)
         sink, extra = w["attn.attn_sink"], 0.0
         if ratio == 4:
             o, extra = self.csa(
@@ -88,8 +99,14 @@ class Trainer:
             o = self.plain(a["q"], a["kv"], sink, g.first_chunk, a.get("entries"), see, g.batch if ratio else 1, s, self.dt)
         table = self.tables.get(prefix + "ffn.gate.tid2eid")
         hashed = None if table is None else table[ids]
-        h, counts = self.outputs(h, o, {"post": a["post"], "comb": a["comb"]}, w, rope, hashed, s, self.dt)
+        h = self.outputs(h, o, post, comb, part(w, "attn.wo"), rope, s, self.dt)
+        h, counts = self.experts(h, *self.hyper(h, w, "hc_ffn"), part(w, "ffn"), hashed, s, self.dt)
         return h, extra, counts
+
+    def hyper(self, h, w, half):
+        """pre, post, comb of one half."""
+        pre, post, c = self.hyper_weights(h, w[half + "_fn"], w[half + "_scale"], w[half + "_base"], self.s)
+        return pre, post, self.balanced(c, self.s)
 
     def run(self, ids, classes, sparse):
         """(loss, {name: scalar}, {bias name: counts}) of ids, classes [B, S]."""
@@ -111,17 +128,17 @@ class Trainer:
             cls = classes.roll(-k, 1).clone()
             cls[:, -k:] = 3
             cls = cls.flatten()
-            return target, torch.stack((cls == 2, cls == 1, cls == 0), 1).float()
+            return target, torch.stack((cls == 2, cls == 4, cls == 1, cls == 0), 1).float()
 
         norm, head = self.weights["norm.weight"], self.weights["head.weight"]
         top = {k: self.weights[k] for k in ("hc_head_fn", "hc_head_scale", "hc_head_base")}
-        loss, hit, answer = self.top(h, top, norm, head, *ahead(1), s, self.dt)
+        loss, hit, whole, answer = self.top(h, top, norm, head, *ahead(1), s, self.dt)
         w = model.layer_weights(self.weights, "mtp.0.")
         own = {k: w[k] for k in ("enorm.weight", "e_proj.weight", "hnorm.weight", "h_proj.weight")}
         following = ids.roll(-1, 1).flatten()
         x = self.mtp(h, F.embedding(following, self.weights["embed.weight"]), own, s, self.dt)
         x, _, counts["mtp.0.ffn.gate.bias"] = self.block(x, "mtp.0.", s.layers, following, g, sparse)
         top = {k: w[k] for k in top}
-        mtp_loss, mtp_hit, _ = self.top(x, top, w["norm.weight"], head, *ahead(2), s, self.dt)
-        seen = {"loss": loss.detach(), "answer": answer.detach(), "hit": hit, "mtp_hit": mtp_hit, "index": torch.as_tensor(index).detach()}
+        mtp_loss, mtp_hit, _, _ = self.top(x, top, w["norm.weight"], head, *ahead(2), s, self.dt)
+        seen = {"loss": loss.detach(), "answer": answer.detach(), "hit": hit, "whole": whole, "mtp_hit": mtp_hit, "index": torch.as_tensor(index).detach()}
         return loss + 0.2 * mtp_loss + 0.1 * index, seen, counts

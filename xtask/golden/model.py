@@ -29,16 +29,15 @@ class Geometry:
             self.visible[r] = torch.arange(length // r, device=device)[None] < count[:, None]
 
 
-def attention_inputs(h, w, rope, window, ratio, s, dt):
+def attention_inputs(h, pre, w, rope, window, ratio, s, dt):
     """Everything of the attention half that a token computes alone."""
-    pre, post, comb = ops.hyper_connection(h, w["hc_attn_fn"], w["hc_attn_scale"], w["hc_attn_base"], s)
     x = ops.rms(ops.collapse(h, pre), w["attn_norm.weight"], s.eps)
     qr = ops.rms(ops.mm(x, w["attn.wq_a.weight"], dt), w["attn.q_norm.weight"], s.eps)
     q = ops.mm(qr, w["attn.wq_b.weight"], dt).unflatten(1, (s.heads, s.head_dim))
     q = q * torch.rsqrt(q.square().mean(-1, keepdim=True) + s.eps)
     q = ops.rope(q, *rope)
     kv = ops.rope(ops.rms(ops.mm(x, w["attn.wkv.weight"], dt), w["attn.kv_norm.weight"], s.eps), *rope)
-    out = {"post": post, "comb": comb, "q": q, "kv": kv}
+    out = {"q": q, "kv": kv}
     if ratio:
         first, cos, sin = window
         names = ("wkv.weight", "wgate.weight", "ape", "norm.weight")
@@ -55,18 +54,27 @@ def attention_inputs(h, w, rope, window, ratio, s, dt):
     return out
 
 
-def block_outputs(h, o, a, w, rope, hashed, s, dt):
-    """The rest of a block [N, 4, D] after the attention core's o [N, H, hd]; and how often each expert was taken."""
+def attention_outputs(h, o, post, comb, w, rope, s, dt):
+    """The streams after the attention half, from the core's o [N, H, hd]."""
     o = ops.rope(o, rope[0], -rope[1])
     y = ops.grouped_output(o, w["attn.wo_a.weight"], w["attn.wo_b.weight"], s.o_groups, dt)
-    h = ops.spread(h, y, a["post"], a["comb"])
-    pre, post, comb = ops.hyper_connection(h, w["hc_ffn_fn"], w["hc_ffn_scale"], w["hc_ffn_base"], s)
+    return ops.spread(h, y, post, comb)
+
+
+def experts_half(h, pre, post, comb, w, hashed, s, dt):
+    """The streams after the expert half; and how often each expert was taken."""
     x = ops.rms(ops.collapse(h, pre), w["ffn_norm.weight"], s.eps)
     weights, taken = ops.route(x, w["ffn.gate.weight"], w.get("ffn.gate.bias"), hashed, s)
     routed = [w[f"ffn.experts.{n}.weight"] for n in ("w1", "w3", "w2")]
     shared = [w[f"ffn.shared_experts.{n}.weight"] for n in ("w1", "w3", "w2")]
     y = ops.experts(x, weights, *routed, *shared, s, dt)
     return ops.spread(h, y, post, comb), taken.sum(0)
+
+
+def hyper(h, w, half, s):
+    """pre, post, comb of one half ("hc_attn" or "hc_ffn")."""
+    pre, post, c = ops.hyper_weights(h, w[half + "_fn"], w[half + "_scale"], w[half + "_base"], s)
+    return pre, post, ops.balanced(c, s)
 
 
 def exact_selection(iq, ik, iw, visible, topk, rows=2048):
@@ -134,7 +142,8 @@ class Exact:
         ratio = s.ratios[layer]
         w = layer_weights(self.weights, prefix)
         rope = g.rope[ratio > 0]
-        a = attention_inputs(h, w, rope, g.windows.get(ratio), ratio, s, dt)
+        pre, post, comb = hyper(h, w, "hc_attn", s)
+        a = attention_inputs(h, pre, w, rope, g.windows.get(ratio), ratio, s, dt)
         entries, usable = a.get("entries"), None
         if (ratio == 128 and "hca" in off) or (ratio == 4 and "csa" in off):
             entries = None
@@ -148,7 +157,8 @@ class Exact:
             usable = g.visible[ratio][None]
         o = self.core(a, w["attn.attn_sink"], g, entries, usable, 1 if "window" in off else s.window)
         hashed = self.tables[prefix + "ffn.gate.tid2eid"][ids] if prefix + "ffn.gate.tid2eid" in self.tables else None
-        out, _ = block_outputs(h, o, a, w, rope, hashed, s, dt)
+        h = attention_outputs(h, o, post, comb, w, rope, s, dt)
+        out, _ = experts_half(h, *hyper(h, w, "hc_ffn", s), w, hashed, s, dt)
         if taps is not None:
             taps[prefix + "out"] = out[:n]
             taps[prefix + "attn.q"], taps[prefix + "attn.kv"] = a["q"][:n], a["kv"][:n]

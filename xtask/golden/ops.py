@@ -58,8 +58,8 @@ def rope(x, cos, sin):
     return torch.cat((rest, turned), -1)
 
 
-def hyper_connection(h, fn, scale, base, s):
-    """pre [N, 4], post [N, 4], comb [N, 4, 4] of the streams h [N, 4, D] (spec 2.3)."""
+def hyper_weights(h, fn, scale, base, s):
+    """pre [N, 4], post [N, 4] and the comb matrix [N, 4, 4] before it is balanced, of the streams h [N, 4, D] (spec 2.3)."""
     n = s.hc
     f = h.flatten(1)
     r = torch.rsqrt(f.square().mean(-1, keepdim=True) + s.eps)
@@ -67,12 +67,16 @@ def hyper_connection(h, fn, scale, base, s):
     pre = torch.sigmoid(m[:, :n] * scale[0] + base[:n]) + s.hc_eps
     post = 2 * torch.sigmoid(m[:, n : 2 * n] * scale[1] + base[n : 2 * n])
     c = (m[:, 2 * n :] * scale[2] + base[2 * n :]).unflatten(1, (n, n))
-    c = c.softmax(-1) + s.hc_eps
+    return pre, post, c.softmax(-1) + s.hc_eps
+
+
+def balanced(c, s):
+    """Sinkhorn: columns, then rows and columns in turn (spec 2.3)."""
     c = c / (c.sum(1, keepdim=True) + s.hc_eps)
     for _ in range(s.hc_iters - 1):
         c = c / (c.sum(2, keepdim=True) + s.hc_eps)
         c = c / (c.sum(1, keepdim=True) + s.hc_eps)
-    return pre, post, c
+    return c
 
 
 def collapse(h, pre):

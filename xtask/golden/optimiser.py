@@ -21,8 +21,8 @@ def orthogonalise(g):
     return x
 
 
-def muon(master, velocity, grad, lr, kind, work):
-    """(master, velocity, rounded) after one step."""
+def muon(master, velocity, grad, lr, work):
+    """(master, velocity) after one step."""
     velocity = MOMENTUM * velocity + grad
     step = (grad + MOMENTUM * velocity).to(work)
     tall = step.shape[1] > step.shape[2]
@@ -30,25 +30,24 @@ def muon(master, velocity, grad, lr, kind, work):
     step = (step.mT if tall else step).float()
     size = 0.2 * max(master.shape[1:]) ** 0.5
     master = master * (1 - lr * DECAY) - lr * size * step
-    return master, velocity, quant.snap(kind, master)
+    return master, velocity
 
 
-def adam(master, first, second, grad, lr, decay, half, step):
-    """(master, first, second, rounded) after one step; all flat."""
+def adam(master, first, second, grad, lr, decay, step):
+    """(master, first, second) after one step; all flat."""
     first = BETA1 * first + (1 - BETA1) * grad
     second = BETA2 * second + (1 - BETA2) * grad.square()
     hat = (first / (1 - BETA1**step)) / ((second / (1 - BETA2**step)).sqrt() + EPS)
     master = master * (1 - lr * DECAY * decay) - lr * hat
-    return master, first, second, torch.where(half, master.bfloat16().float(), master)
+    return master, first, second
 
 
 class Optimiser:
     """Owns the masters. `weights` are leaves that require gradients; gate.bias is moved by balance() alone."""
 
-    def __init__(self, weights, device, compiled):
+    def __init__(self, weights, device):
         self.weights = weights
         self.work = torch.bfloat16 if device == "cuda" else torch.float32
-        self.muon, self.adam = (torch.compile(f, dynamic=False) if compiled else f for f in (muon, adam))
         groups, flat = {}, []
         for name, w in weights.items():
             if name.endswith("gate.bias"):
@@ -79,14 +78,16 @@ class Optimiser:
         targets, values = [], []
         for key, names in self.groups.items():
             grad = torch.cat([self.grad(n).reshape(-1, *key[1]) for n in names])
-            m, v, rounded = self.muon(self.state[f"{key}.master"], self.state[f"{key}.velocity"], grad, lr, key[0], self.work)
+            m, v = muon(self.state[f"{key}.master"], self.state[f"{key}.velocity"], grad, lr, self.work)
+            rounded = quant.snap(key[0], m)
             self.state[f"{key}.master"], self.state[f"{key}.velocity"] = m, v
             sizes = [self.weights[n].numel() // (key[1][0] * key[1][1]) for n in names]
             targets += [self.weights[n] for n in names]
             values += [part.view_as(self.weights[n]) for part, n in zip(rounded.split(sizes), names)]
         grad = torch.cat([self.grad(n).flatten() for n in self.flat])
         s = self.state
-        m, f, v, rounded = self.adam(s["flat.master"], s["flat.first"], s["flat.second"], grad, lr, self.decay, self.half, s["step"])
+        m, f, v = adam(s["flat.master"], s["flat.first"], s["flat.second"], grad, lr, self.decay, s["step"])
+        rounded = torch.where(self.half, m.bfloat16().float(), m)
         s["flat.master"], s["flat.first"], s["flat.second"] = m, f, v
         targets += [self.weights[n] for n in self.flat]
         sizes = [self.weights[n].numel() for n in self.flat]

@@ -84,7 +84,7 @@ def test_training_lowers_the_loss_and_keeps_weights_exact(tmp_path):
     s = TINY
     weights, tables, onehot = first_weights(s)
     trainer = forward.Trainer(s, weights, onehot, "cpu", False, torch.float32)
-    opt = optimiser.Optimiser(weights, "cpu", False)
+    opt = optimiser.Optimiser(weights, "cpu")
     g = torch.Generator().manual_seed(3)
     seen = []
     for step in range(30):
@@ -103,3 +103,20 @@ def test_training_lowers_the_loss_and_keeps_weights_exact(tmp_path):
         assert torch.equal(loaded[name], w.detach()), name
     for name, t in onehot.items():
         assert torch.equal(back[name], t), name
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="needs TRITON_INTERPRET=1 without a GPU")
+def test_the_sinkhorn_kernel_is_the_unrolled_one():
+    import ops
+    import sinkhorn
+
+    c = (torch.randn(70, 4, 4, generator=torch.Generator().manual_seed(4)) * 2).softmax(-1) + 1e-6
+    g = torch.randn(70, 4, 4, generator=torch.Generator().manual_seed(5))
+    got = []
+    for f in (ops.balanced, sinkhorn.balanced):
+        x = c.clone().requires_grad_()
+        y = f(x, TINY)
+        y.backward(g)
+        got.append((y.detach(), x.grad))
+    assert torch.allclose(got[0][0], got[1][0], atol=1e-6)
+    assert torch.allclose(got[0][1], got[1][1], atol=1e-5)
