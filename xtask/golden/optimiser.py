@@ -80,7 +80,8 @@ class Optimiser:
             grad = torch.cat([self.grad(n).reshape(-1, *key[1]) for n in names])
             m, v = muon(self.state[f"{key}.master"], self.state[f"{key}.velocity"], grad, lr, self.work)
             rounded = quant.snap(key[0], m)
-            self.state[f"{key}.master"], self.state[f"{key}.velocity"] = m, v
+            targets += [self.state[f"{key}.master"], self.state[f"{key}.velocity"]]
+            values += [m, v]
             sizes = [self.weights[n].numel() // (key[1][0] * key[1][1]) for n in names]
             targets += [self.weights[n] for n in names]
             values += [part.view_as(self.weights[n]) for part, n in zip(rounded.split(sizes), names)]
@@ -88,7 +89,8 @@ class Optimiser:
         s = self.state
         m, f, v = adam(s["flat.master"], s["flat.first"], s["flat.second"], grad, lr, self.decay, s["step"])
         rounded = torch.where(self.half, m.bfloat16().float(), m)
-        s["flat.master"], s["flat.first"], s["flat.second"] = m, f, v
+        targets += [s["flat.master"], s["flat.first"], s["flat.second"]]
+        values += [m, f, v]
         targets += [self.weights[n] for n in self.flat]
         sizes = [self.weights[n].numel() for n in self.flat]
         values += [part.view_as(self.weights[n]) for part, n in zip(rounded.split(sizes), self.flat)]

@@ -1,8 +1,9 @@
-"""Trains the golden model: python train.py --data DIR --out DIR --plan 512d:200,2048:800,.. [--steps-from state].
+"""Trains the golden model: python train.py --data DIR --out DIR --plan 512d:110s,2048:260s,..
 
-A plan's stage is LENGTH[d]:STEPS; d attends densely to compressed entries. Stage number i reads DIR/s{i}.ids and .cls
-(golden-data rows), at TOKENS tokens a step. The state is written when the plan or --seconds ends, and a run with the same
-plan goes on from it."""
+A plan's stage is LENGTH[d]:STEPS or LENGTH[d]:SECONDSs; d attends densely to compressed entries. Stage number i reads
+DIR/s{i}.ids and .cls (golden-data rows), at --tokens tokens a step. The state is written when the plan or --seconds (of
+this run) ends, and a run with the same plan goes on from it. Time spent on compiling counts for no stage. A plan in
+steps repeats one in seconds: the log says how many steps each stage took."""
 
 import argparse
 import json
@@ -42,19 +43,61 @@ class Data:
 
 
 def parse_plan(text):
-    """[(length, sparse, steps)] of a --plan."""
+    """[(length, sparse, amount, whether the amount is in seconds)] of a --plan."""
     out = []
     for part in text.split(","):
-        length, steps = part.split(":")
-        out.append((int(length.rstrip("d")), not length.endswith("d"), int(steps)))
+        length, amount = part.split(":")
+        out.append((int(length.rstrip("d")), not length.endswith("d"), float(amount.rstrip("s")), amount.endswith("s")))
     return out
 
 
-def rate(step, total, peak, warm=200, decay=0.35):
-    """Learning rate: up over the first steps, down to 2 % over the last share."""
-    up = min((step + 1) / warm, 1.0)
-    down = min((total - step) / (decay * total), 1.0)
-    return peak * up * max(down, 0.02)
+def rate(step, progress, peak, warm=200, decay=0.35):
+    """Learning rate: up over the first steps, down to 2 % over the last share of the plan."""
+    return peak * min((step + 1) / warm, 1.0) * max(min((1 - progress) / decay, 1.0), 0.02)
+
+
+class Step:
+    """One update of a stage. From the fourth call on, CUDA replays a captured graph: launching the kernels one by
+    one takes three times as long as running them."""
+
+    def __init__(self, trainer, opt, batch, length, sparse, device, graph):
+        self.trainer, self.opt, self.sparse, self.device = trainer, opt, sparse, device
+        self.ids = torch.zeros(batch, length, dtype=torch.long, device=device)
+        self.classes = torch.zeros(batch, length, dtype=torch.uint8, device=device)
+        self.lr = torch.zeros((), device=device)
+        self.calls, self.graph, self.out, self.names = 0, None, None, None
+        self.wanted = graph and device == "cuda"
+
+    def body(self):
+        """Forward, backward, update; the step's numbers as one tensor."""
+        loss, values, counts = self.trainer.run(self.ids, self.classes, self.sparse)
+        loss.backward()
+        norm = self.opt.step(self.lr)
+        self.opt.balance(counts)
+        self.names = [*values, "norm"]
+        return torch.stack([v.float() for v in values.values()] + [norm])
+
+    def __call__(self, ids, classes, lr):
+        self.ids.copy_(ids)
+        self.classes.copy_(classes)
+        self.lr.fill_(lr)
+        self.calls += 1
+        if not self.wanted:
+            return self.body()
+        if self.calls <= 3:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                out = self.body()
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.synchronize()
+            return out.clone()
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.out = self.body()
+        self.graph.replay()
+        return self.out.clone()
 
 
 def main():
@@ -68,7 +111,7 @@ def main():
     p.add_argument("--seconds", type=float, default=1e9)
     p.add_argument("--tokens", type=int, default=TOKENS)
     p.add_argument("--eager", action="store_true")
-    p.add_argument("--profile", action="store_true", help="print where a step of each stage spends its time")
+    p.add_argument("--no-graph", action="store_true", help="launch kernels one by one")
     a = p.parse_args()
     started = time.time()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -82,68 +125,57 @@ def main():
     opt = optimiser.Optimiser(weights, device)
     trainer = forward.Trainer(s, weights, onehot, device, not a.eager, torch.bfloat16 if device == "cuda" else torch.float32)
     plan = parse_plan(a.plan)
-    total = sum(n for _, _, n in plan)
+    whole = sum(amount for _, _, amount, _ in plan)
     os.makedirs(a.out, exist_ok=True)
     state_path = f"{a.out}/state.pt"
-    done = 0
+    # Steps and, for stages in seconds, clock of every stage.
+    made = [{"steps": 0, "amount": 0.0} for _ in plan]
     if os.path.exists(state_path):
         saved = torch.load(state_path, map_location=device)
-        done = saved["done"]
+        made = saved["made"]
         opt.state = saved["state"]
         with torch.no_grad():
             for k, w in weights.items():
                 w.copy_(saved["weights"][k])
-    print(f"{sum(w.numel() for w in weights.values()) / 1e6:.2f} M parameters, from step {done} of {total}", flush=True)
+    print(f"{sum(w.numel() for w in weights.values()) / 1e6:.2f} M parameters, stages done: {made}", flush=True)
     log = open(f"{a.out}/log.jsonl", "a")
-    seen, mark, tick = [], done, time.time()
-    step = 0
-    for number, (length, sparse, steps) in enumerate(plan):
-        if step + steps <= done:
-            step += steps
+    late = lambda: time.time() - started > a.seconds
+    for number, (length, sparse, amount, timed) in enumerate(plan):
+        stage = made[number]
+        if stage["amount"] >= amount or late():
             continue
         data = Data(f"{a.data}/s{number}", length, device)
-        for inner in range(done - step if done > step else 0, steps):
-            at = step + inner
-            if time.time() - started > a.seconds:
-                break
-            ids, classes = data.batch(inner, a.tokens // length)
-
-            def one():
-                loss, values, counts = trainer.run(ids, classes, sparse)
-                loss.backward()
-                norm = opt.step(torch.tensor(rate(at, total, a.lr), device=device))
-                opt.balance(counts)
-                return values, norm
-
-            if a.profile and inner == 12:
-                from torch.profiler import ProfilerActivity, profile
-
-                with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
-                    values, norm = one()
-                    torch.cuda.synchronize()
-                print(prof.key_averages().table(sort_by="self_cuda_time_total", row_limit=22, max_name_column_width=60), flush=True)
-            else:
-                values, norm = one()
-            seen.append(torch.stack([v.float() for v in values.values()] + [norm]))
-            done = at + 1
-            if done % 50 == 0 or inner < 2 or done == total:
+        step = Step(trainer, opt, a.tokens // length, length, sparse, device, not a.no_graph)
+        seen, tick = [], None
+        while stage["amount"] < amount and not late():
+            at = sum(m["steps"] for m in made)
+            progress = sum(m["amount"] for m in made) / whole
+            ids, classes = data.batch(stage["steps"], a.tokens // length)
+            seen.append(step(ids, classes, rate(at, progress, a.lr)))
+            stage["steps"] += 1
+            if not timed:
+                stage["amount"] += 1
+            first = step.calls <= 4
+            if first or len(seen) == 50 or stage["amount"] >= amount:
                 mean = torch.stack(seen).mean(0).tolist()
                 now = time.time()
-                line = dict(zip([*values, "norm"], mean)) | {"step": done, "length": length, "rate": a.tokens * (done - mark) / (now - tick), "at": now - started}
+                if timed and not first:
+                    stage["amount"] += now - tick
+                line = dict(zip(step.names, mean)) | {"step": at + 1, "length": length, "at": now - started, "progress": progress}
+                line["ms"] = 1000 * (now - (tick or now)) / len(seen)
                 line = {k: float(f"{v:.4g}") for k, v in line.items()}
                 log.write(json.dumps(line) + "\n")
                 log.flush()
-                print(line, flush=True)
-                seen, mark, tick = [], done, now
+                if first or stage["steps"] % 250 == 0 or stage["amount"] >= amount:
+                    print(line, flush=True)
+                seen, tick = [], now
                 if not line["loss"] < 100:
                     raise SystemExit("the loss is no number")
-        step += steps
-        if time.time() - started > a.seconds:
-            break
-    torch.save({"done": done, "state": opt.state, "weights": {k: w.detach() for k, w in weights.items()}}, state_path)
+        del step
+    torch.save({"made": made, "state": opt.state, "weights": {k: w.detach() for k, w in weights.items()}}, state_path)
     checkpoint.save(f"{a.out}/model.safetensors", weights, tables, {"format": "pt"})
     json.dump(s.to_config(), open(f"{a.out}/config.json", "w"), indent=2)
-    print(f"stopped at step {done} of {total} after {time.time() - started:.0f} s", flush=True)
+    print(f"stopped, stages done: {made}, after {time.time() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
