@@ -1,1 +1,40 @@
-//! placeholder
+//! The lockstep loop over golden and candidates, and what is attributed to whom.
+//!
+//! For every layer and tap: total C(x') - R(x) = inherited R(x') - R(x) + injected C(x') - R(x'), where x is golden's
+//! layer input and x' the candidate's. The injected part is judged; the inherited part is what earlier layers did.
+
+mod align;
+mod candidate;
+mod choices;
+mod compare;
+mod decisions;
+mod error;
+mod facts;
+mod finish;
+mod glob;
+mod head;
+mod job;
+mod layer;
+mod lockstep;
+mod patch_rows;
+mod place;
+mod plan;
+mod predict;
+mod progress;
+mod storage;
+mod tokens;
+
+pub use candidate::Candidate;
+pub use error::{Error, Result};
+pub use facts::{Facts, LayerFacts};
+pub use glob::Glob;
+pub use job::{Inputs, Job};
+pub use lockstep::{Lockstep, Outcome};
+pub use plan::{Subject, audit};
+pub use predict::PatchSpec;
+pub use progress::{Progress, Quiet};
+pub use storage::storage;
+pub use tokens::{parse_tokens, read_tokens};
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,7 @@ table! {
         ulp_p99: Option<f64>,
         /// Sum of J over sum of |J|: 0 without bias, 1 or -1 when every error has one sign.
         sign_bias: Option<f64>,
-        /// Candidate values that are NaN or infinite where golden's are not.
+        /// Pairs in which a value is NaN or infinite; a masked score on both sides is none.
         nonfinite: u64,
         /// Candidate values at the largest magnitude of the stored type.
         saturated: u64,
@@ -68,7 +68,7 @@ table! {
         injected: Option<f64>,
         /// <H,J> / |R(x)|^2: total^2 = inherited^2 + injected^2 + 2 cross.
         cross: Option<f64>,
-        /// (|H| / |R(x)|) over the relative error of the layer's input, |x'-x| / |x|.
+        /// |H| / |x'-x|: how much golden itself amplifies what came in.
         amplification: Option<f64>,
         /// Distance of golden f32 from golden f64 on x' with the same decisions, in the gate's unit.
         floor: Option<f64>,
@@ -84,7 +84,7 @@ table! {
         verdict: Option<Verdict>,
         /// Place in op order over the whole model: smaller came first.
         order: u64,
-        /// Unit of value, floor, predicted and tolerance: max_rel, rel_l2 or unexplained_flips; empty when not gated.
+        /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2 or unexplained_flips; empty when not gated.
         gate: String,
         /// The injected error in the gate's unit.
         value: Option<f64>,
@@ -138,7 +138,7 @@ table! {
         kl: f64,
         /// Jensen-Shannon divergence, nats.
         js: f64,
-        /// RMS over the vocabulary of the logit difference after its mean is taken out.
+        /// RMS over the vocabulary of the logit difference.
         delta_logit_rms: f64,
         /// Golden's most likely id.
         top1_golden: u64,
@@ -150,7 +150,7 @@ table! {
         expected_flip_probability: Option<f64>,
         /// Share of golden's top ten that is in the candidate's.
         top_k_overlap: f64,
-        /// Candidate's rank (from 0) of the id that follows; empty at the last position.
+        /// Candidate's rank (from 1) of the id that follows; empty at the last position.
         target_rank: Option<u64>,
         /// prompt or generated: where the id that follows came from.
         stratum: String,

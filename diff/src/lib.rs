@@ -1,1 +1,35 @@
-//! placeholder
+//! Measures how far a candidate's tensors are from golden's. It never decides what is a speed patch's fault: `audit`
+//! does that with these numbers.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`moments`] | one pass over a pair of tensors: sums, extremes, counts and histograms, per tensor, row, class and part |
+//! | [`metrics`] | every printed metric, from moments alone |
+//! | [`split`] | total = inherited + injected in one pass over three tensors |
+//! | [`discrete`] | experts and entries: flips with golden's margin, recall, ties |
+//! | [`logits`] | KL, JS, ranks and margins per position, and their summaries |
+//! | [`storage`] | storage formats: ulp, largest value, RMS of one rounding |
+//! | [`tolerance`] | what a tap may differ by, and the verdict of one row of `taps.csv` |
+//!
+//! All sums are f64, in an order that the shapes alone fix: the same bits for every thread count and instruction set.
+//! Work is spread over the rayon pool that the caller runs in (`pool.install(..)`).
+
+pub mod discrete;
+mod grid;
+pub mod logits;
+pub mod metrics;
+pub mod moments;
+pub mod split;
+pub mod storage;
+mod sweep;
+pub mod tolerance;
+
+pub use grid::Grid;
+pub use metrics::{Metrics, RowMetrics};
+pub use moments::{Cell, Histogram, Measured, Moments, Sums, measure};
+pub use split::{Split, SplitSums, split};
+pub use storage::{Rounding, Storage};
+pub use tolerance::{Claims, Tolerance, Verdict};
+
+#[cfg(test)]
+mod support;

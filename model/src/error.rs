@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// Result with the error of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Which exit code an error ends in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ErrorKind {
     /// Arguments, policy or config contradict each other: exit 2.
     Usage,
@@ -14,8 +17,8 @@ pub enum ErrorKind {
     Input,
 }
 
-/// One clear message. `what` is a sentence fragment, `place` names file, tensor, field or line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One clear message (its optional parts are boxed: every `Result` carries its size). `what` is a sentence fragment, `place` names file, tensor, field or line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Error {
     /// Which exit code it ends in.
     pub kind: ErrorKind,
@@ -24,11 +27,11 @@ pub struct Error {
     /// File, tensor, field or line; empty when there is none.
     pub place: String,
     /// What was expected.
-    pub expected: Option<String>,
+    pub expected: Option<Box<str>>,
     /// What was found.
-    pub found: Option<String>,
+    pub found: Option<Box<str>>,
     /// What to try.
-    pub hint: Option<String>,
+    pub hint: Option<Box<str>>,
 }
 
 impl Error {
@@ -54,19 +57,19 @@ impl Error {
 
     /// What was expected.
     pub fn expected(mut self, expected: impl fmt::Display) -> Self {
-        self.expected = Some(expected.to_string());
+        self.expected = Some(expected.to_string().into());
         self
     }
 
     /// What was found.
     pub fn found(mut self, found: impl fmt::Display) -> Self {
-        self.found = Some(found.to_string());
+        self.found = Some(found.to_string().into());
         self
     }
 
     /// What to try.
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
-        self.hint = Some(hint.to_string());
+        self.hint = Some(hint.to_string().into());
         self
     }
 }

@@ -5,11 +5,16 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod diff;
 mod error;
 pub mod formats;
+pub mod inspect;
 mod json;
 pub mod new;
 pub mod prompt;
+#[cfg(test)]
+mod testing;
+pub mod verify;
 
 pub use checkpoint::Checkpoint;
 pub use config::Config;

@@ -1,1 +1,24 @@
-//! placeholder
+//! The candidate path on CPU: stock profiles and speed patches as contracts, and the serving schedule.
+//!
+//! A *contract* rounds exactly where a kernel rounds: storage points, operand formats, split and merge. Which rules hold
+//! in which phase is data (`plan/`); a stock profile is one set of rules and a speed patch (`patches/`) edits it.
+//! Nothing here is shared with the golden path: own decoders, own quantisers, own dot product.
+
+mod arith;
+mod layer;
+mod linear;
+mod ops;
+mod optimized;
+mod patches;
+mod plan;
+pub mod quant;
+mod serving;
+
+pub use ops::rope::{Rope, Turn};
+pub use optimized::Optimized;
+pub use patches::{Claim, Patch, PatchOption, Risk, patches};
+pub use plan::{
+    Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Plan, Product, Profile, QueryNorm, SplitK, Stock,
+    Store,
+};
+pub use serving::{Coverage, History, PatchCoverage};

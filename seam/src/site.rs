@@ -229,7 +229,7 @@ impl FromStr for Site {
 
 impl Site {
     /// True when this block has such a tap.
-    fn is_possible(&self) -> bool {
+    fn is_possible(self) -> bool {
         let head = matches!(self.tap, Tap::HeadCollapsed | Tap::Logits | Tap::HFinal);
         match self.block {
             Block::Embed => self.tap == Tap::Embed,

@@ -31,3 +31,26 @@ fn tiny_v4_linears_have_the_encodings_of_their_storage() {
     assert_eq!(c.tensor("layers.0.ffn.gate.tid2eid").unwrap().dtype, Dtype::I64);
     assert!(c.tensor("layers.0.ffn.gate.bias").unwrap_err().to_string().contains("missing"));
 }
+
+#[test]
+fn tiny_v4_passes_verification() {
+    let report = karat_model::verify::verify_memory("tiny-v4", karat_tests::tiny_v4_files(), &|_, _| {}).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
+    assert_eq!((report.tensors, report.bytes > 3_900_000), (508, true));
+}
+
+#[test]
+fn tiny_v4_differs_from_itself_only_where_it_was_changed() {
+    use karat_model::diff::diff;
+    let a = Checkpoint::from_memory("a", karat_tests::tiny_v4_files()).unwrap();
+    let mut files = karat_tests::tiny_v4_files();
+    // The last byte of the file belongs to the last tensor: an expert's packed codes.
+    let mut bytes = files["model.safetensors"].to_vec();
+    *bytes.last_mut().unwrap() ^= 0x77;
+    files.insert("model.safetensors".to_string(), bytes.into());
+    let b = Checkpoint::from_memory("b", files).unwrap();
+    assert_ne!(a.weights_sha256(), b.weights_sha256());
+    let report = diff(&a, &b, &|_, _| {}).unwrap();
+    assert_eq!(report.worst().len(), 1, "{report}");
+    assert_eq!(report.tensors.iter().filter(|t| !t.equal_bytes).count(), 1);
+}

@@ -1,11 +1,16 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
+mod broken_inputs;
+mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
 mod decoders_equal;
 mod encoding;
 mod golden_invariants;
+mod optimized_drive;
 mod optimized_invariants;
+mod optimized_ops;
+mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod seam_contract;

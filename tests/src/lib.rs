@@ -1,5 +1,10 @@
 //! Support for the cross-crate tests: the oracle fixtures and comparisons.
 
+pub mod broken;
+mod cold;
+
+pub use cold::{bits, cold_run};
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -43,20 +43,19 @@ pub struct Evidence<'a> {
 /// An error at or under the floor passes whatever the tolerance. A value that is not a number fails.
 pub fn row_verdict(row: &TapRow, policy: &Policy) -> Option<Verdict> {
     let (value, tolerance) = (row.value?, row.tolerance? * policy.tolerance_scale);
-    if row.nonfinite > 0 || value.is_nan() || tolerance.is_nan() {
+    if row.nonfinite > 0 || value.is_nan() || tolerance.is_nan() || row.floor.is_some_and(f64::is_nan) {
         return Some(Verdict::Fail);
     }
     let floor = row.floor.unwrap_or(0.0);
+    let floors = policy.min_floors * floor;
     if value <= floor {
         return Some(Verdict::Pass);
     }
-    if value > tolerance {
+    // A tolerance that golden's own noise could fill decides nothing, except about what that noise cannot explain.
+    if value > tolerance && (tolerance >= floors || value > floors) {
         return Some(Verdict::Fail);
     }
-    if tolerance < policy.min_floors * floor {
-        return Some(Verdict::Unproven);
-    }
-    Some(Verdict::Pass)
+    Some(if tolerance < floors { Verdict::Unproven } else { Verdict::Pass })
 }
 
 /// The verdict of a whole run. `signature` and `forward_equivalents` are left for the caller: no row holds them.

@@ -108,8 +108,10 @@ fn floors_decide_what_could_have_been_seen() {
     assert_eq!(row_verdict(&with_floor(2e-6, 5e-6, 1e-6), &policy), Some(Verdict::Unproven));
     assert_eq!(row_verdict(&with_floor(2e-6, 10e-6, 1e-6), &policy), Some(Verdict::Pass));
     assert_eq!(row_verdict(&with_floor(11e-6, 10e-6, 1e-6), &policy), Some(Verdict::Fail));
-    // Over tolerance is a fail before it is unproven.
-    assert_eq!(row_verdict(&with_floor(6e-6, 5e-6, 1e-6), &policy), Some(Verdict::Fail));
+    // Over a tolerance that is too near to the floor: the floor may explain it, until it no longer can.
+    assert_eq!(row_verdict(&with_floor(6e-6, 5e-6, 1e-6), &policy), Some(Verdict::Unproven));
+    assert_eq!(row_verdict(&with_floor(11e-6, 5e-6, 1e-6), &policy), Some(Verdict::Fail));
+    assert_eq!(row_verdict(&with_floor(2e-6, 5e-6, f64::NAN), &policy), Some(Verdict::Fail));
     let report = of(&[with_floor(2e-6, 5e-6, 1e-6)], &[], &[]);
     assert_eq!(report.verdict, Verdict::Unproven);
     assert!(report.reasons[0].contains("under 10 floors"), "{:?}", report.reasons);

@@ -10,6 +10,9 @@ use crate::{Error, Result, json};
 /// The index file of a sharded checkpoint.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
+/// The only file of a checkpoint in one piece.
+const WHOLE: &str = "model.safetensors";
+
 /// Largest index worth reading: Flash's has 72,000 tensors in about 6 MB.
 const LIMIT: usize = 256 << 20;
 
@@ -22,7 +25,7 @@ pub(crate) struct Layout {
     pub(crate) map: Option<BTreeMap<String, String>>,
     /// `metadata.total_size`, when the index has it.
     pub(crate) total_size: Option<u64>,
-    /// Safetensors files of the folder that the index doesn't name.
+    /// Safetensors files of the folder that are not read.
     pub(crate) stray: Vec<String>,
 }
 
@@ -49,8 +52,31 @@ pub(crate) fn layout(source: &Source) -> Result<Layout> {
             .expected("model.safetensors, or shards with model.safetensors.index.json")
             .hint("name the folder that holds the safetensors files"));
     }
-    numbered(&files)?;
-    Ok(Layout { shards: files, ..Layout::default() })
+    without_index(files)
+}
+
+/// Without an index: `model.safetensors` alone, else one set of numbered shards, else every file.
+fn without_index(files: Vec<String>) -> Result<Layout> {
+    let numbered: Vec<(&str, &str)> = files.iter().filter_map(|f| shard_number(f)).collect();
+    let whole = files.iter().any(|f| f == WHOLE);
+    if let Some(&(stem, count)) = numbered.first() {
+        let other = if whole { Some(WHOLE.to_string()) } else { None };
+        let other = other.or_else(|| {
+            let (s, c) = numbered.iter().find(|n| **n != (stem, count))?;
+            Some(format!("{s}-*-of-{c}.safetensors"))
+        });
+        if let Some(other) = other {
+            return Err(Error::input("two sets of weights in one folder")
+                .at(format!("{stem}-*-of-{count}.safetensors"))
+                .found(format!("also {other}"))
+                .hint(format!("delete one of them, or name the right files in {INDEX}")));
+        }
+        complete(&files, stem, count)?;
+    }
+    let (stem_count, any) = (numbered.first().copied(), !numbered.is_empty());
+    let mine = |f: &String| if whole { f == WHOLE } else { !any || shard_number(f) == stem_count };
+    let (shards, stray) = files.iter().cloned().partition(mine);
+    Ok(Layout { shards, stray, ..Layout::default() })
 }
 
 /// Reads an index file.
@@ -79,23 +105,19 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Layout> {
     Ok(Layout { shards: shards.into_iter().collect(), map: Some(map), total_size, stray: Vec::new() })
 }
 
-/// Without an index, `name-00001-of-00046.safetensors` still says how many shards there must be.
-fn numbered(files: &[String]) -> Result<()> {
-    for file in files {
-        let Some((stem, count)) = shard_number(file) else { continue };
-        let width = count.len();
-        // A count of millions is no checkpoint: the check below then names the first missing shard at once.
-        let n: u64 = count.parse().unwrap_or(u64::MAX);
-        for i in 1..=n {
-            let want = format!("{stem}-{i:0width$}-of-{count}.safetensors");
-            if !files.contains(&want) {
-                return Err(Error::input("shard is missing")
-                    .at(&want)
-                    .expected(format!("{n} shards, as {file} says"))
-                    .hint("download the rest of the checkpoint"));
-            }
+/// `name-00001-of-00046.safetensors` says how many shards there must be.
+fn complete(files: &[String], stem: &str, count: &str) -> Result<()> {
+    let width = count.len();
+    // The first missing shard ends the loop, so a count of millions costs nothing.
+    let n: u64 = count.parse().unwrap_or(u64::MAX);
+    for i in 1..=n {
+        let want = format!("{stem}-{i:0width$}-of-{count}.safetensors");
+        if !files.contains(&want) {
+            return Err(Error::input("shard is missing")
+                .at(&want)
+                .expected(format!("{n} shards, as the others' names say"))
+                .hint("download the rest of the checkpoint"));
         }
-        return Ok(());
     }
     Ok(())
 }

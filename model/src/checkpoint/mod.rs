@@ -7,8 +7,8 @@ mod inventory;
 mod names;
 mod resolve;
 mod source;
-mod store;
-mod structure;
+pub(crate) mod store;
+pub(crate) mod structure;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +41,21 @@ pub enum Dtype {
     I64,
     /// 32-bit integer.
     I32,
+}
+
+impl Dtype {
+    /// Short name, as safetensors writes it where it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F8E4M3 => "F8_E4M3",
+            Self::F8E8M0 => "F8_E8M0",
+            Self::Packed4 => "packed FP4",
+            Self::Bf16 => "BF16",
+            Self::F32 => "F32",
+            Self::I64 => "I64",
+            Self::I32 => "I32",
+        }
+    }
 }
 
 /// A stored tensor: little-endian bytes, perhaps not aligned for its element type.
@@ -135,6 +150,16 @@ impl Checkpoint {
     /// Every tensor of the model in canonical order; all of them are there.
     pub fn inventory(&self) -> &[Expected] {
         &self.expected
+    }
+
+    /// Every stored tensor as file, dtype on disk and bytes, in file order.
+    pub fn stored(&self) -> impl Iterator<Item = (&str, String, u64)> {
+        let store = &self.store;
+        store
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(id, s)| (store.file(id), s.entry.stored.to_string(), s.entry.range.len() as u64))
     }
 
     /// A side file (`tokenizer.json`, `encoding.json`, `config.json`), if the model has it.

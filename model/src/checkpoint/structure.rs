@@ -51,7 +51,7 @@ pub enum Check {
 }
 
 /// One finding. The message names file and tensor, what was expected and found, and a plausible cause.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad.
     pub severity: Severity,
@@ -230,7 +230,7 @@ fn unknown_hint(name: &str) -> &'static str {
         "compressed-tensors naming, whose global scale is the inverse: convert to modelopt's or the released form"
     } else if name.ends_with("_blocks") || name.ends_with("_scales") {
         "a fused FP4 naming that V4 checkpoints don't use: convert to the released form"
-    } else if name.ends_with(".bias") {
+    } else if name.rsplit('.').next() == Some("bias") {
         "no linear of this architecture has a bias"
     } else if name.contains("wqkv_a") || name.contains("wkv_gate") {
         "an engine's fused tensor: export the checkpoint in the released naming"
@@ -242,7 +242,8 @@ fn unknown_hint(name: &str) -> &'static str {
 fn index(store: &Store, out: &mut Vec<Finding>) {
     let place = Store::index_name();
     for file in &store.layout.stray {
-        let error = Error::input("file is not in the index").at(file).hint("stale shard? it is not read");
+        let error =
+            Error::input("file is not read").at(file).hint("stale shard, or another tool's file beside the weights?");
         out.push(Finding::new(Severity::Warning, Check::Index, file, error));
     }
     let Some(map) = &store.layout.map else { return };
@@ -315,8 +316,8 @@ pub(crate) fn require(store: &Store) -> Result<Vec<Expected>> {
                 let count =
                     format!("{more} more finding{}: `karat model verify` lists them", if more == 1 { "" } else { "s" });
                 error.hint = Some(match error.hint {
-                    Some(hint) => format!("{hint} ({count})"),
-                    None => count,
+                    Some(hint) => format!("{hint} ({count})").into(),
+                    None => count.into(),
                 });
             }
             Err(if error.place.starts_with(&store.label) { error } else { error.at(&store.label) })

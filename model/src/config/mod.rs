@@ -178,6 +178,59 @@ impl Config {
         read::read("config.json", bytes).map(|r| r.config)
     }
 
+    /// Every field as name and text, in a fixed order: for summaries and comparisons.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let kinds = |list: &[LayerKind]| {
+            let words = list.iter().map(|k| match k {
+                LayerKind::Sliding => "0".to_string(),
+                LayerKind::Csa { ratio } => format!("csa{ratio}"),
+                LayerKind::Hca { ratio } => format!("hca{ratio}"),
+            });
+            format!("[{}]", words.collect::<Vec<_>>().join(","))
+        };
+        let [rows, cols] = self.weight_block_size;
+        vec![
+            ("vocab_size", self.vocab_size.to_string()),
+            ("hidden_size", self.hidden_size.to_string()),
+            ("num_hidden_layers", self.layers.len().to_string()),
+            ("num_nextn_predict_layers", self.mtp.len().to_string()),
+            ("layers", kinds(&self.layers)),
+            ("mtp", kinds(&self.mtp)),
+            ("num_attention_heads", self.num_attention_heads.to_string()),
+            ("head_dim", self.head_dim.to_string()),
+            ("qk_rope_head_dim", self.qk_rope_head_dim.to_string()),
+            ("q_lora_rank", self.q_lora_rank.to_string()),
+            ("o_groups", self.o_groups.to_string()),
+            ("o_lora_rank", self.o_lora_rank.to_string()),
+            ("sliding_window", self.sliding_window.to_string()),
+            ("index_n_heads", self.index_n_heads.to_string()),
+            ("index_head_dim", self.index_head_dim.to_string()),
+            ("index_topk", self.index_topk.to_string()),
+            ("n_routed_experts", self.n_routed_experts.to_string()),
+            ("n_shared_experts", self.n_shared_experts.to_string()),
+            ("num_experts_per_tok", self.num_experts_per_tok.to_string()),
+            ("moe_intermediate_size", self.moe_intermediate_size.to_string()),
+            ("num_hash_layers", self.num_hash_layers.to_string()),
+            ("routed_scaling_factor", self.routed_scaling_factor.to_string()),
+            ("swiglu_limit", self.swiglu_limit.to_string()),
+            ("hc_mult", self.hc_mult.to_string()),
+            ("hc_sinkhorn_iters", self.hc_sinkhorn_iters.to_string()),
+            ("hc_eps", self.hc_eps.to_string()),
+            ("rms_norm_eps", self.rms_norm_eps.to_string()),
+            ("rope_theta", self.rope_theta.to_string()),
+            ("compress_rope_theta", self.compress_rope_theta.to_string()),
+            ("yarn_factor", self.yarn.factor.to_string()),
+            ("yarn_beta_fast", self.yarn.beta_fast.to_string()),
+            ("yarn_beta_slow", self.yarn.beta_slow.to_string()),
+            ("yarn_original_max_position_embeddings", self.yarn.original_max_position_embeddings.to_string()),
+            ("max_position_embeddings", self.max_position_embeddings.to_string()),
+            ("bos_token_id", self.bos_token_id.to_string()),
+            ("eos_token_id", self.eos_token_id.to_string()),
+            ("expert_dtype", self.expert_dtype.to_string()),
+            ("weight_block_size", format!("[{rows},{cols}]")),
+        ]
+    }
+
     /// num_hidden_layers.
     pub fn num_hidden_layers(&self) -> usize {
         self.layers.len()

@@ -40,26 +40,26 @@ pub(super) fn read(f: &Fields<'_>) -> Result<Quant> {
     };
     let method = q.text("quant_method")?.ok_or_else(|| q.missing("quant_method"))?;
     let block = q.usizes("weight_block_size")?;
-    let weight_block_size = match (method, block.as_deref()) {
-        ("fp8" | "modelopt", Some(&[rows, cols])) if rows > 0 && cols > 0 => [rows, cols],
-        (_, Some(other)) => {
+    if !matches!(method, "fp8" | "modelopt") {
+        return Err(Error::input("unsupported way of quantising")
+            .at(q.path("quant_method"))
+            .expected("fp8 (the released form) or modelopt (NVFP4)")
+            .found(method)
+            .hint("convert the checkpoint to the released form, or to plain BF16"));
+    }
+    let weight_block_size = match block.as_deref() {
+        Some(&[rows, cols]) if rows > 0 && cols > 0 => [rows, cols],
+        Some(other) => {
             return Err(Error::input("wrong block")
                 .at(q.path("weight_block_size"))
                 .expected("two positive numbers, [128,128] in the released models")
                 .found(format!("{other:?}")));
         }
-        ("modelopt", None) => USUAL_BLOCK,
-        ("fp8", None) => {
+        None if method == "modelopt" => USUAL_BLOCK,
+        None => {
             return Err(q
                 .missing("weight_block_size")
                 .hint("without it transformers means one scale a tensor, which no released model has"));
-        }
-        (other, _) => {
-            return Err(Error::input("unsupported way of quantising")
-                .at(q.path("quant_method"))
-                .expected("fp8 (the released form) or modelopt (NVFP4)")
-                .found(other)
-                .hint("convert the checkpoint to the released form, or to plain BF16"));
         }
     };
     q.only("fmt", &json!("e4m3"), "FP8 weights are E4M3")?;

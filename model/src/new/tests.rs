@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use safetensors::{Dtype, SafeTensors};
 
-use super::{Geometry, new_model, write_model};
-use crate::ErrorKind;
-use crate::prompt::sha256_hex;
+use super::{BOS, EOS, Geometry, new_model, write_model};
+use crate::config::LayerKind;
+use crate::prompt::{Encoder, Tokenizer, sha256_hex};
+use crate::{Checkpoint, ErrorKind};
 
 const GEOMETRIES: [Geometry; 2] = [Geometry::Default, Geometry::Mini];
 
@@ -133,4 +134,30 @@ fn writing_is_whole_and_never_overwrites() {
     assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 1);
     std::fs::create_dir(parent.path().join("empty")).unwrap();
     write_model(&parent.path().join("empty"), &files).unwrap();
+}
+
+#[test]
+fn a_made_model_opens_as_a_checkpoint() {
+    let kinds = |geometry| {
+        let checkpoint = Checkpoint::from_memory("made", new_model(geometry, 1)).unwrap();
+        let encoder = Encoder::of(&checkpoint).unwrap();
+        assert_eq!(encoder.texts().origin, "karat");
+        let tokenizer = Tokenizer::of(&checkpoint).unwrap();
+        assert_eq!(tokenizer.len(), checkpoint.config().vocab_size);
+        let config = checkpoint.config();
+        assert_eq!((config.bos_token_id, config.eos_token_id), (BOS, EOS));
+        // Spec section 4's rules for tiny configs.
+        for multiple_of_128 in
+            [config.hidden_size, config.q_lora_rank, config.o_groups * config.o_lora_rank, config.moe_intermediate_size]
+        {
+            assert_eq!(multiple_of_128 % 128, 0);
+        }
+        assert_eq!(config.nope_head_dim() % 64, 0);
+        assert!(config.index_head_dim.is_power_of_two() && config.index_head_dim.is_multiple_of(32));
+        assert!(config.index_n_heads >= 16 && config.num_attention_heads.is_multiple_of(config.o_groups));
+        (config.sliding_window, config.index_topk, config.layers.clone(), config.mtp.clone())
+    };
+    let (sliding, csa, hca) = (LayerKind::Sliding, LayerKind::Csa { ratio: 4 }, |ratio| LayerKind::Hca { ratio });
+    assert_eq!(kinds(Geometry::Default), (128, 16, vec![sliding, csa, hca(128), csa, hca(128), csa], vec![sliding]));
+    assert_eq!(kinds(Geometry::Mini), (16, 8, vec![sliding, csa, hca(16), csa], vec![sliding]));
 }

@@ -103,14 +103,7 @@ pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
 }
 
 /// As [`matmul`], into columns `first..first+n` of rows of `stride` values.
-pub(crate) fn matmul_into<T: Real>(
-    isa: Isa,
-    x: &[&[T]],
-    w: &Packed<T>,
-    out: &mut [T],
-    stride: usize,
-    first: usize,
-) {
+pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
     assert!(x.iter().all(|row| row.len() == w.k), "a row does not have the weight's {} inputs", w.k);
     let m = x.len();
     if m == 0 || w.n == 0 {
@@ -128,6 +121,14 @@ pub(crate) fn matmul_into<T: Real>(
             .for_each(|(rows, out)| row_block(isa, rows, w, out, stride, first));
     } else {
         by_panels(isa, x, w, out, stride, first);
+    }
+}
+
+/// As [`matmul`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
+pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T]) {
+    debug_assert_eq!(out.len(), x.len() * w.n);
+    for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * w.n).max(1))) {
+        row_block(isa, rows, w, out, w.n, 0);
     }
 }
 

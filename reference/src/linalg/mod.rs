@@ -48,7 +48,7 @@ mod simd;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use gemm::{Packed, Pool, matmul, matmul_into};
+pub(crate) use gemm::{Packed, Pool, matmul, matmul_here, matmul_into};
 pub use real::Real;
 pub(crate) use reduce::{Scratch, dot_lanes, mix_rows, ordered_sum, pool_slots, sums_of_squares};
 pub use simd::{Isa, K_BLOCK, LANES};

@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("audit", &["rayon", "serde", "serde_json", "sha2", "thiserror"]),
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
     ("cli", &["anyhow", "clap", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
-    ("diff", &["half", "rayon", "thiserror"]),
+    ("diff", &["half", "libm", "rayon", "thiserror"]),
     (
         "model",
         &[

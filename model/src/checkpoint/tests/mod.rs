@@ -1,1 +1,6 @@
-//! Small checkpoints built by hand.
+//! The reader on small checkpoints built by hand (`crate::testing`).
+
+mod headers;
+mod names;
+mod shards;
+mod storage;

@@ -1,0 +1,199 @@
+//! Changed decisions: the candidate's against golden's own on the same layer input, judged by golden's margins.
+
+use std::borrow::Cow;
+
+use karat_bundle::{FlipRow, TapRow};
+use karat_diff::discrete::{self, Decisions, Flip};
+use karat_diff::logits::expected_flip_probability;
+use karat_diff::tolerance::Measure;
+use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
+
+use crate::compare::Context;
+use crate::facts::LayerFacts;
+use crate::place::block_name;
+use crate::{Result, align, predict};
+
+/// Flips up to this many standard deviations of the predicted noise (times √2: two scores) are explained by it.
+const SIGMAS: f64 = 4.0;
+
+/// Compares the decisions of one sequence in one layer. `golden` is the resident golden layer, `on_x2` what it saw at x'
+/// with the candidate's decisions: its own decisions follow from its own `ffn.in` and `attn.index_score`.
+pub(crate) fn compare(
+    at: &Context<'_>,
+    (l, seq): (u16, u32),
+    golden: &dyn Layer,
+    on_x2: &Recorder,
+    candidate: &Recorder,
+    facts: &LayerFacts,
+) -> Result<(Vec<TapRow>, Vec<FlipRow>)> {
+    let mut out = (Vec::new(), Vec::new());
+    for (tap, op, operand) in
+        [(Tap::AttnSelected, Op::Select, Tap::AttnIndexScore), (Tap::FfnIdx, Op::Route, Tap::FfnIn)]
+    {
+        let Some(theirs) = candidate.get(Site::layer(l, tap), seq) else { continue };
+        let Some(own) = own_decisions(golden, on_x2, (l, seq), tap, op, operand)? else { continue };
+        let raw = match tap {
+            Tap::AttnSelected => on_x2.get(Site::layer(l, Tap::AttnIndexScore), seq),
+            _ => on_x2.get(Site::layer(l, Tap::FfnRouterLogits), seq).filter(|_| facts.scored_experts.is_some()),
+        };
+        let deciding = match (tap, raw) {
+            (Tap::FfnIdx, Some(raw)) => Some(router_scores(raw, &facts.bias)?),
+            (_, raw) => raw.cloned(),
+        };
+        tap_rows(at, Site::layer(l, tap), theirs, &own, raw.zip(deciding.as_ref()), &mut out)?;
+    }
+    Ok(out)
+}
+
+/// What golden itself decides at x'.
+fn own_decisions(
+    golden: &dyn Layer,
+    on_x2: &Recorder,
+    (l, seq): (u16, u32),
+    tap: Tap,
+    op: Op,
+    operand: Tap,
+) -> Result<Option<Recorded>> {
+    // Without scores (HCA sees every visible entry) nothing was forced: what the lane saw is golden's own.
+    let Some(input) = on_x2.get(Site::layer(l, operand), seq).filter(|_| golden.has_op(op)) else {
+        return Ok(on_x2.get(Site::layer(l, tap), seq).cloned());
+    };
+    let written = match golden.op(op, &[(operand, input.tensor.clone())], &input.rows) {
+        Ok(written) => written,
+        Err(karat_seam::Error::Unsupported { .. }) => return Ok(None),
+        Err(other) => return Err(other.into()),
+    };
+    let tensor = written.into_iter().find(|(t, _)| *t == tap).map(|(_, tensor)| tensor);
+    Ok(tensor.map(|tensor| Recorded { rows: input.rows.clone(), tensor }))
+}
+
+/// Scores that decide which experts run: sqrt(softplus(logit)) + bias (spec 2.11), in f64.
+fn router_scores(logits: &Recorded, bias: &[f32]) -> Result<Recorded> {
+    let values = logits.tensor.as_f32("ffn.router_logits")?;
+    let width = logits.tensor.width().max(1);
+    let bias = |e: usize| f64::from(bias.get(e).copied().unwrap_or(0.0));
+    let score = |(i, &v): (usize, &f32)| softplus(f64::from(v)).sqrt() + bias(i % width);
+    let scores = values.iter().enumerate().map(score).collect();
+    Ok(Recorded { rows: logits.rows.clone(), tensor: Tensor::f64(logits.tensor.shape.clone(), scores) })
+}
+
+fn softplus(v: f64) -> f64 {
+    if v > 0.0 { v + (-v).exp().ln_1p() } else { v.exp().ln_1p() }
+}
+
+fn tap_rows(
+    at: &Context<'_>,
+    site: Site,
+    theirs: &Recorded,
+    own: &Recorded,
+    scores: Option<(&Recorded, &Recorded)>,
+    out: &mut (Vec<TapRow>, Vec<FlipRow>),
+) -> Result<()> {
+    let rows = align::common(&own.rows, &theirs.rows);
+    let width = own.tensor.width().max(theirs.tensor.width());
+    let name = site.to_string();
+    let (Some(g), Some(c)) = (align::take(site.tap, own, &rows, width), align::take(site.tap, theirs, &rows, width))
+    else {
+        return Ok(());
+    };
+    let score_tap = if site.tap == Tap::AttnSelected { Tap::AttnIndexScore } else { Tap::FfnRouterLogits };
+    let score_width = if site.tap == Tap::AttnSelected { width } else { 0 };
+    let (raw, scores) = scores.unzip();
+    let pick =
+        |s: Option<&'_ Recorded>| s.and_then(|s| align::take(score_tap, s, &rows, score_width).map(Cow::into_owned));
+    let (raw, scores) = (pick(raw), pick(scores));
+    let decisions = match site.tap {
+        Tap::AttnSelected => discrete::entries(&name, &g, &c, scores.as_ref())?,
+        _ => discrete::experts(&name, &g, &c, scores.as_ref())?,
+    };
+    let noise = |row: usize, phase: Phase| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, row));
+    for phase in [Phase::Prefill, Phase::Decode] {
+        let mine = |row: usize| at.phase(site.tap, rows[row]) == phase;
+        let of_phase: Vec<usize> = (0..rows.len()).filter(|r| mine(*r)).collect();
+        if of_phase.is_empty() {
+            continue;
+        }
+        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noise));
+        for flip in decisions.flips.iter().filter(|f| mine(f.row)) {
+            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], noise(flip.row, phase)));
+        }
+    }
+    Ok(())
+}
+
+/// Standard deviation of one deciding score that the claimed formats must cost: their predicted error times the size of
+/// the row's raw scores. Experts are decided by sqrt(softplus(logit)), whose slope is at most 0.32.
+fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
+    let tolerance = predict::tolerance(at.candidate.claims, score, phase, &at.candidate.patches, |_| None);
+    let values = row_values(raw, row);
+    let finite: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    let size = match tolerance.measure {
+        Measure::MaxOverMax => finite.iter().fold(0.0, |m: f64, v| m.max(v.abs())),
+        Measure::RelL2 => (finite.iter().map(|v| v * v).sum::<f64>() / finite.len().max(1) as f64).sqrt(),
+    };
+    let slope = if score == Tap::FfnRouterLogits { 0.32 } else { 1.0 };
+    slope * size * tolerance.value / karat_diff::tolerance::ROUNDINGS
+}
+
+fn row_values(tensor: &Tensor, row: usize) -> Vec<f64> {
+    let range = row * tensor.width()..(row + 1) * tensor.width();
+    match &tensor.data {
+        karat_seam::Data::F32(v) => v[range].iter().map(|&v| f64::from(v)).collect(),
+        karat_seam::Data::F64(v) => v[range].to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn is_explained(flip: &Flip, noise: Option<f64>) -> bool {
+    let bound = noise.map(|s| SIGMAS * s * std::f64::consts::SQRT_2);
+    matches!((flip.margin, bound), (Some(m), Some(b)) if m <= b)
+}
+
+fn tap_row(
+    at: &Context<'_>,
+    site: Site,
+    phase: Phase,
+    decisions: &Decisions,
+    of_phase: &[usize],
+    rows: &[RowId],
+    noise: &dyn Fn(usize, Phase) -> Option<f64>,
+) -> TapRow {
+    let mut row = at.place.row(site, phase);
+    row.rows = of_phase.len() as u64;
+    row.n = of_phase.iter().map(|r| u64::from(decisions.rows[*r].golden)).sum();
+    let invalid: u64 = of_phase.iter().map(|r| u64::from(decisions.rows[*r].invalid)).sum();
+    let unexplained: Vec<&Flip> = decisions
+        .flips
+        .iter()
+        .filter(|f| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, noise(f.row, phase)))
+        .collect();
+    let worst = unexplained.iter().max_by(|a, b| {
+        let size = |f: &Flip| f.margin.unwrap_or(f64::INFINITY);
+        size(a).total_cmp(&size(b))
+    });
+    row.max_abs_position = worst.map(|f| u64::from(rows[f.row].pos));
+    row.gate = "unexplained_flips".to_string();
+    row.value = Some(unexplained.len() as f64 + invalid as f64);
+    row.tolerance = Some(0.0);
+    row
+}
+
+fn flip_row(at: &Context<'_>, site: Site, phase: Phase, flip: &Flip, row: RowId, noise: Option<f64>) -> FlipRow {
+    let choice = |c: Option<u32>| c.map_or(-1, i64::from);
+    let margin = flip.margin.unwrap_or(f64::INFINITY);
+    FlipRow {
+        scenario: at.place.scenario.to_string(),
+        sequence: at.place.sequence.to_string(),
+        history: at.candidate.history.clone(),
+        layer: block_name(site.block),
+        kind: if site.tap == Tap::AttnSelected { "entry" } else { "expert" }.to_string(),
+        position: u64::from(row.pos),
+        golden: choice(flip.golden),
+        candidate: choice(flip.candidate),
+        margin,
+        predicted_noise: noise,
+        expected_probability: noise.map(|s| expected_flip_probability(margin, s)),
+        patch_set: at.candidate.patch_set.clone(),
+        phase: phase.name().to_string(),
+    }
+}

@@ -1,0 +1,59 @@
+//! What the audit must know about the model beside what flows through the seam.
+
+use karat_model::checkpoint::Dtype;
+use karat_model::{Checkpoint, Error, Result};
+
+/// Facts by layer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Facts {
+    /// One entry a layer.
+    pub layers: Vec<LayerFacts>,
+}
+
+/// Facts about one layer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LayerFacts {
+    /// Tokens an entry stands for; `None` for a sliding layer.
+    pub ratio: Option<u32>,
+    /// True when entries are selected by score (CSA): a decision that noise may flip.
+    pub selects_entries: bool,
+    /// Number of experts when they are selected by score; `None` for hash routing, which is no decision.
+    pub scored_experts: Option<usize>,
+    /// `[E]` selection bias; empty for hash routing.
+    pub bias: Vec<f32>,
+}
+
+impl Facts {
+    /// Reads them from a checkpoint.
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        let config = checkpoint.config();
+        let mut layers = Vec::new();
+        for (l, kind) in config.layers.iter().enumerate() {
+            let hash = config.is_hash_layer(l);
+            layers.push(LayerFacts {
+                ratio: kind.ratio().map(|r| r as u32),
+                selects_entries: kind.has_indexer(),
+                scored_experts: (!hash).then_some(config.n_routed_experts),
+                bias: if hash { Vec::new() } else { plain(checkpoint, &format!("layers.{l}.ffn.gate.bias"))? },
+            });
+        }
+        Ok(Self { layers })
+    }
+
+    pub(crate) fn layer(&self, l: u16) -> LayerFacts {
+        self.layers.get(usize::from(l)).cloned().unwrap_or_default()
+    }
+}
+
+/// Values of a plain F32 or BF16 tensor.
+fn plain(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
+    let raw = checkpoint.tensor(name)?;
+    match raw.dtype {
+        Dtype::F32 => Ok(raw.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),
+        Dtype::Bf16 => Ok(raw.bytes.chunks_exact(2).map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect()),
+        other => {
+            let error = Error::input("the selection bias has an element type that no router reads");
+            Err(error.at(name).expected("F32 or BF16").found(format!("{other:?}")))
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! From the rows of a lockstep run to a bundle with its verdict.
+
+use std::collections::BTreeMap;
+
+use karat_bundle::{
+    Bundle, Candidate as RunCandidate, PatchRow, PatchUse, Policy, Run, TapRow, Walls, judge, row_verdict,
+};
+use karat_seam::Phase;
+
+use crate::job::{Job, peak_memory};
+use crate::lockstep::Outcome;
+
+/// Fills in what follows from other rows (stock's share, verdicts), judges, and makes the bundle whole.
+pub(crate) fn bundle(
+    job: &Job<'_>,
+    mut outcome: Outcome,
+    candidate: RunCandidate,
+    patches: Vec<PatchRow>,
+    total_s: f64,
+) -> Bundle {
+    let policy = Policy::default();
+    for row in &mut outcome.taps {
+        row.verdict = row_verdict(row, &policy);
+    }
+    let mut run: Run = job.provenance();
+    run.candidate = candidate;
+    run.patches = patches.iter().map(used).collect();
+    run.policy = policy;
+    run.findings = outcome.findings;
+    run.notes = outcome.notes;
+    let [golden, candidate, diff] = outcome.wall;
+    run.wall_s = Walls { total: total_s, golden, candidate, diff };
+    run.peak_memory_bytes = peak_memory();
+    let mut bundle =
+        Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
+    bundle.verdict = judge(&bundle.evidence(), &policy);
+    bundle.verdict.forward_equivalents = outcome.forward_equivalents;
+    bundle
+}
+
+fn used(patch: &PatchRow) -> PatchUse {
+    PatchUse {
+        patch: patch.patch.clone(),
+        requested: true,
+        observed_calls: patch.calls_prefill + patch.calls_decode,
+        state: patch.state.clone(),
+    }
+}
+
+/// Names the place of a row, whatever the patch set.
+pub(crate) fn key(row: &TapRow) -> (&str, u64, &str, &str) {
+    (&row.sequence, row.order, &row.phase, &row.part)
+}
+
+/// Injected error of each patch set less that of stock, row by row.
+pub(crate) fn added_to_stock(taps: &mut [TapRow]) {
+    let stock: BTreeMap<(String, u64, String, String), Option<f64>> = taps
+        .iter()
+        .filter(|r| r.patch_set == "stock")
+        .map(|r| ((r.sequence.clone(), r.order, r.phase.clone(), r.part.clone()), r.injected))
+        .collect();
+    for row in taps.iter_mut().filter(|r| r.patch_set != "stock") {
+        let key = (row.sequence.clone(), row.order, row.phase.clone(), row.part.clone());
+        let base = stock.get(&key).copied().flatten();
+        row.added_to_stock = row.injected.zip(base).map(|(with, without)| with - without);
+    }
+}
+
+/// What no run on this machine is evidence for.
+pub(crate) fn limits(job: &Job<'_>, contracts: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if job.random_weights {
+        notes.push("random weights: nothing here is evidence about a trained model".to_string());
+    }
+    if contracts {
+        notes.push("patches ran as contracts on the CPU: no kernel ran, on sm_90, sm_120 or any GPU".to_string());
+    }
+    notes.push("tolerances are provisional: four one-rounding errors, or 1e-5 of a tap's largest value".to_string());
+    if job.checkpoint.config().mtp.is_empty() {
+        return notes;
+    }
+    notes.push("multi-token-prediction blocks were not audited".to_string());
+    notes
+}
+
+/// The phases of a descriptor as the csv writes them.
+pub(crate) fn phases(phases: &[Phase]) -> String {
+    phases.iter().map(|p| p.name()).collect::<Vec<_>>().join("|")
+}

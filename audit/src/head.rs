@@ -1,0 +1,177 @@
+//! The end of the lockstep loop: head taps, logits, most likely ids.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use karat_bundle::{FlipRow, TapRow, TokenRow};
+use karat_diff::logits::{Position, expected_flip_probability, positions};
+use karat_seam::{Block, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap};
+
+use crate::layer::{Lanes, compare_block};
+use crate::lockstep::Walk;
+use crate::place::Place;
+use crate::progress::Steps;
+use crate::{Result, align};
+
+/// Ids whose overlap is measured.
+const TOP_K: usize = 10;
+/// See `decisions`: flips within this many standard deviations (times √2) are explained.
+const SIGMAS: f64 = 4.0;
+
+/// Compared logits of one sequence under one patch set.
+struct Compared {
+    rows: Vec<RowId>,
+    positions: Vec<Position>,
+    next: Vec<Option<u32>>,
+}
+
+/// Runs every path's head and compares logits: C(x') against R(x) for tokens, against R(x') for what the head injects.
+pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> {
+    for (candidate, runner) in walk.setup.candidates.iter().zip(&mut walk.runners) {
+        steps.next(&format!("{} head", candidate.patch_set))?;
+        let start = Instant::now();
+        runner.seen = Recorder::all();
+        let input = runner.x.as_ref().unwrap_or(&walk.x);
+        let mut lanes = [Lane::new(input, &mut runner.seen)];
+        match candidate.path.head(&mut lanes) {
+            Ok(_) => {}
+            Err(SeamError::Unsupported { .. }) => {
+                walk.out.notes.push(format!("{}: no logits: they are not judged", candidate.path.name()));
+            }
+            Err(other) => return Err(other.into()),
+        }
+        walk.out.wall[1] += start.elapsed().as_secs_f64();
+    }
+    steps.next("golden head")?;
+    let golden = walk.setup.golden;
+    let (on_x, on_x2, _, _) = walk.golden_lanes(|lanes| Ok(golden.head(lanes)?))?;
+    let floor = run_floor(walk)?;
+    let start = Instant::now();
+    let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
+    for i in 0..walk.runners.len() {
+        compare_block(walk, i, Block::Head, &lanes)?;
+    }
+    compare_logits(walk, &on_x)?;
+    walk.out.wall[2] += start.elapsed().as_secs_f64();
+    Ok(())
+}
+
+fn run_floor(walk: &mut Walk<'_, '_>) -> Result<Option<Recorder>> {
+    let Some(path) = walk.setup.floor else { return Ok(None) };
+    let Some(x) = walk.runners.first().and_then(|r| r.x_golden_rows.as_ref()) else { return Ok(None) };
+    let start = Instant::now();
+    let x = align::wide(x);
+    let mut seen = Recorder::all();
+    path.head(&mut [Lane::new(&x, &mut seen)])?;
+    walk.out.wall[0] += start.elapsed().as_secs_f64();
+    Ok(Some(seen))
+}
+
+fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
+    // Noise of stock by (sequence, position): what a patch's flips are judged by.
+    let mut stock: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    for i in 0..walk.runners.len() {
+        for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
+            let Some(compared) = compare_sequence(walk, golden, i, seq)? else { continue };
+            if i == 0 {
+                let noise = compared.rows.iter().zip(&compared.positions);
+                stock.extend(noise.map(|(r, p)| ((seq, r.pos), p.delta_logit_rms)));
+            }
+            let noise = |row: RowId| (i > 0).then(|| stock.get(&(seq, row.pos)).copied()).flatten();
+            table(walk, i, seq, &compared, &noise);
+        }
+    }
+    Ok(())
+}
+
+fn compare_sequence(walk: &Walk<'_, '_>, golden: &Recorder, i: usize, seq: u32) -> Result<Option<Compared>> {
+    let site = Site { block: Block::Head, tap: Tap::Logits };
+    let (Some(ours), Some(theirs)) = (golden.get(site, seq), walk.runners[i].seen.get(site, seq)) else {
+        return Ok(None);
+    };
+    let rows = align::common(&ours.rows, &theirs.rows);
+    let ours = align::gather(&ours.rows, &ours.tensor, &rows);
+    let (Some(a), Some(b)) = (ours, align::gather(&theirs.rows, &theirs.tensor, &rows)) else { return Ok(None) };
+    let ids = &walk.setup.golden.requests().seqs[seq as usize].ids;
+    let next: Vec<Option<u32>> = rows.iter().map(|r| ids.get(r.pos as usize + 1).copied()).collect();
+    let positions = positions(&a, &b, &next, TOP_K)?;
+    Ok(Some(Compared { rows, positions, next }))
+}
+
+/// Rows of tokens.csv and flips.csv, and one gated row a phase where flips can be judged.
+fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise: &dyn Fn(RowId) -> Option<f64>) {
+    let setup = walk.setup;
+    let candidate = &setup.candidates[i];
+    let sequence = &setup.golden.requests().seqs[seq as usize];
+    let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
+    let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
+    let spans = sequence.spans();
+    let mut gates: BTreeMap<Phase, TapRow> = BTreeMap::new();
+    for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
+        let phase = candidate.path.phase_of(*row);
+        let s = noise(*row);
+        let generated =
+            spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
+        walk.out.tokens.push(TokenRow {
+            scenario: scenario.to_string(),
+            sequence: sequence.id.clone(),
+            position: u64::from(row.pos),
+            phase: phase.name().to_string(),
+            history: candidate.history.clone(),
+            kl: p.kl,
+            js: p.js,
+            delta_logit_rms: p.delta_logit_rms,
+            top1_golden: u64::from(p.top1_golden),
+            top1_candidate: u64::from(p.top1_candidate),
+            margin_golden: p.margin_golden,
+            expected_flip_probability: s.map(|s| expected_flip_probability(p.margin_golden, s)),
+            top_k_overlap: p.top_k_overlap,
+            target_rank: p.target_rank.map(u64::from),
+            stratum: if next.is_none() {
+                "end"
+            } else if generated {
+                "generated"
+            } else {
+                "prompt"
+            }
+            .to_string(),
+            patch_set: candidate.patch_set.clone(),
+            target_logprob_golden: p.target_log_prob_golden,
+            target_logprob_candidate: p.target_log_prob,
+        });
+        if p.is_flip() {
+            walk.out.flips.push(FlipRow {
+                scenario: scenario.to_string(),
+                sequence: sequence.id.clone(),
+                history: candidate.history.clone(),
+                layer: "head".to_string(),
+                kind: "argmax".to_string(),
+                position: u64::from(row.pos),
+                golden: i64::from(p.top1_golden),
+                candidate: i64::from(p.top1_candidate),
+                margin: p.flip_margin,
+                predicted_noise: s,
+                expected_probability: s.map(|s| expected_flip_probability(p.flip_margin, s)),
+                patch_set: candidate.patch_set.clone(),
+                phase: phase.name().to_string(),
+            });
+        }
+        let Some(s) = s else { continue };
+        let gate = gates.entry(phase).or_insert_with(|| {
+            let mut gate = place.row(Site { block: Block::Head, tap: Tap::Logits }, phase);
+            gate.part = "argmax".to_string();
+            gate.gate = "unexplained_flips".to_string();
+            (gate.value, gate.tolerance) = (Some(0.0), Some(0.0));
+            gate
+        });
+        gate.n += 1;
+        gate.rows += 1;
+        gate.nonfinite += p.nonfinite;
+        let explained = !p.is_flip() || p.flip_margin <= SIGMAS * s * std::f64::consts::SQRT_2;
+        if !explained {
+            gate.value = gate.value.map(|v| v + 1.0);
+            gate.max_abs_position = gate.max_abs_position.or(Some(u64::from(row.pos)));
+        }
+    }
+    walk.out.taps.extend(gates.into_values());
+}

@@ -1,0 +1,112 @@
+//! What an audit is asked to do, apart from the candidate.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use karat_bundle::{Model, Run, Scenario};
+use karat_model::Checkpoint;
+use karat_seam::{Requests, Site};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Glob, Progress, Result};
+
+/// Conversations to run, with the scenario that each sequence belongs to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inputs {
+    /// All sequences.
+    pub requests: Requests,
+    /// Scenario (or token file) of each sequence.
+    pub scenarios: Vec<String>,
+}
+
+/// An audit.
+pub struct Job<'a> {
+    /// The model.
+    pub checkpoint: Arc<Checkpoint>,
+    /// True when its weights are seeded noise.
+    pub random_weights: bool,
+    /// What to run.
+    pub inputs: Inputs,
+    /// Compare only these taps.
+    pub taps: Option<Glob>,
+    /// Run only this many layers.
+    pub layers: Option<u16>,
+    /// Measure golden's f64 floor even where it is not needed.
+    pub floor: bool,
+    /// Threads.
+    pub threads: usize,
+    /// Program and version.
+    pub producer: String,
+    /// Arguments as typed.
+    pub command: Vec<String>,
+    /// Hears how far it is.
+    pub progress: &'a dyn Progress,
+    /// Ends the run between two layers.
+    pub stop: &'a AtomicBool,
+}
+
+impl Job<'_> {
+    /// The pool that comparing runs in.
+    pub(crate) fn pool(&self) -> Result<rayon::ThreadPool> {
+        let threads = self.threads.max(1);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.map_err(|e| Error::Machine(format!("{threads} threads cannot be started: {e}")))
+    }
+
+    pub(crate) fn wants(&self, site: Site) -> bool {
+        self.taps.as_ref().is_none_or(|glob| glob.matches(site))
+    }
+
+    /// Provenance that does not depend on the candidate.
+    pub(crate) fn provenance(&self) -> Run {
+        Run {
+            producer: self.producer.clone(),
+            command: self.command.clone(),
+            model: Model {
+                label: self.checkpoint.label().to_string(),
+                config_sha256: hex(&self.checkpoint.config_sha256()),
+                weights_sha256: hex(&self.checkpoint.weights_sha256()),
+                random_weights: self.random_weights,
+            },
+            scenarios: self.scenarios(),
+            backend: "cpu".to_string(),
+            threads: self.threads as u64,
+            ..Run::default()
+        }
+    }
+
+    fn scenarios(&self) -> Vec<Scenario> {
+        let mut out: Vec<Scenario> = Vec::new();
+        let mut hashes: Vec<Sha256> = Vec::new();
+        for (name, sequence) in self.inputs.scenarios.iter().zip(&self.inputs.requests.seqs) {
+            let at = out.iter().position(|s| s.name == *name).unwrap_or_else(|| {
+                out.push(Scenario { name: name.clone(), ..Scenario::default() });
+                hashes.push(Sha256::new());
+                out.len() - 1
+            });
+            out[at].sequences += 1;
+            out[at].rows += sequence.ids.len() as u64;
+            // Lengths go in too: moving an id from one sequence to the next is another scenario.
+            hashes[at].update((sequence.ids.len() as u64).to_le_bytes());
+            sequence.ids.iter().for_each(|id| hashes[at].update(id.to_le_bytes()));
+        }
+        for (scenario, hash) in out.iter_mut().zip(hashes) {
+            scenario.ids_sha256 = hex(&hash.finalize());
+        }
+        out
+    }
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|d| char::from_digit(u32::from(d), 16).unwrap_or('?')).collect()
+}
+
+/// Peak resident memory of this process in bytes, where the system tells; else 0.
+pub(crate) fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
+}

@@ -1,0 +1,86 @@
+//! Rows of `patches.csv`: what each speed patch did, measured against what it claims.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use karat_bundle::{FlipRow, PatchRow, Policy, TapRow, TokenRow, Verdict, judge, row_verdict};
+
+use crate::finish::{key, phases};
+use crate::lockstep::Outcome;
+use crate::predict::PatchSpec;
+
+/// Executions that were counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Calls {
+    pub(crate) prefill: u64,
+    pub(crate) decode: u64,
+    pub(crate) largest_prefill: u64,
+}
+
+/// The row of one patch. `set` is the patch set in which it runs alone on stock.
+pub(crate) fn row(patch: &PatchSpec, profile: &str, set: &str, calls: Calls, outcome: &Outcome) -> PatchRow {
+    let own = own_rows(patch, set, &outcome.taps);
+    let mut row = PatchRow {
+        patch: patch.name.clone(),
+        profile: profile.to_string(),
+        phases: phases(&patch.phases),
+        risk: patch.risk.clone(),
+        claimed_error: patch.claimed_error,
+        measured_error: own.iter().filter_map(|r| r.rel_l2).reduce(larger),
+        calls_prefill: calls.prefill,
+        calls_decode: calls.decode,
+        largest_prefill: calls.largest_prefill,
+        state: state(calls, set, &own, &outcome.taps).to_string(),
+        added_kl: mean_kl(&outcome.tokens, set).zip(mean_kl(&outcome.tokens, "stock")).map(|(a, b)| a - b),
+        added_flips: (!outcome.tokens.is_empty()).then(|| flips(&outcome.flips, set) - flips(&outcome.flips, "stock")),
+        ..PatchRow::default()
+    };
+    row.verdict = Some(verdict(&row, set, &outcome.taps));
+    row
+}
+
+/// Rows of the taps that the patch's own ops write, in its phases.
+fn own_rows<'a>(patch: &PatchSpec, set: &str, taps: &'a [TapRow]) -> Vec<&'a TapRow> {
+    let own: BTreeSet<&str> = patch.own_taps().into_iter().map(karat_seam::Tap::name).collect();
+    let acts: BTreeSet<&str> = patch.phases.iter().map(|p| p.name()).collect();
+    let mine = |r: &&TapRow| r.patch_set == set && r.part.is_empty() && own.contains(r.tap.as_str());
+    taps.iter().filter(mine).filter(|r| acts.contains(r.phase.as_str())).collect()
+}
+
+/// A patch that ran but left stock's results bit for bit is inert: it is not what was meant to be tested.
+fn state(calls: Calls, set: &str, own: &[&TapRow], taps: &[TapRow]) -> &'static str {
+    if calls.prefill + calls.decode == 0 || own.is_empty() {
+        return if own.is_empty() { "unknown" } else { "inert" };
+    }
+    let stock: BTreeMap<_, &TapRow> = taps.iter().filter(|r| r.patch_set == "stock").map(|r| (key(r), r)).collect();
+    if set == "stock" || stock.is_empty() {
+        return "active";
+    }
+    let bits = |r: &TapRow| [r.sum_y, r.sum_yy, r.sum_abs_d, r.sum_dd, r.value].map(|v| v.map(f64::to_bits));
+    let changed = own.iter().any(|r| stock.get(&key(r)).is_none_or(|s| bits(s) != bits(r)));
+    if changed { "active" } else { "inert" }
+}
+
+/// The larger one; a NaN wins: it must not vanish in a maximum.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
+fn mean_kl(tokens: &[TokenRow], set: &str) -> Option<f64> {
+    let kl: Vec<f64> = tokens.iter().filter(|t| t.patch_set == set).map(|t| t.kl).collect();
+    (!kl.is_empty()).then(|| kl.iter().sum::<f64>() / kl.len() as f64)
+}
+
+fn flips(flips: &[FlipRow], set: &str) -> i64 {
+    flips.iter().filter(|f| f.kind == "argmax" && f.patch_set == set).count() as i64
+}
+
+/// Its own verdict: fail when a row is over tolerance with it that is not so in stock.
+fn verdict(row: &PatchRow, set: &str, taps: &[TapRow]) -> Verdict {
+    let policy = Policy::default();
+    let failing = |r: &&TapRow| row_verdict(r, &policy) == Some(Verdict::Fail);
+    let stock: BTreeSet<_> = taps.iter().filter(|r| r.patch_set == "stock").filter(failing).map(key).collect();
+    if taps.iter().filter(|r| r.patch_set == set).filter(failing).any(|r| !stock.contains(&key(r))) {
+        return Verdict::Fail;
+    }
+    if judge::not_exercised(row).is_some() { Verdict::Unproven } else { Verdict::Pass }
+}

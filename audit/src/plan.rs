@@ -1,0 +1,125 @@
+//! Audit of the optimized path: stock, stock with each patch, stock with all of them.
+
+use std::time::Instant;
+
+use karat_bundle::{Bundle, Candidate as RunCandidate};
+use karat_diff::Claims;
+use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
+use karat_reference::{Golden, Mode};
+
+use crate::job::Job;
+use crate::patch_rows::{Calls, row};
+use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish};
+
+/// Which low-precision path to audit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    /// Stock profile.
+    pub stock: Stock,
+    /// Speed patches, `NAME` or `NAME:option=value`.
+    pub patches: Vec<String>,
+    /// How the requests are served.
+    pub history: History,
+}
+
+impl Subject {
+    /// Patch sets in table order: name, patches.
+    fn sets(&self) -> Vec<(String, Vec<String>)> {
+        let mut sets = vec![("stock".to_string(), Vec::new())];
+        sets.extend(self.patches.iter().map(|p| (format!("stock+{}", bare(p)), vec![p.clone()])));
+        if self.patches.len() > 1 {
+            sets.push(("stock+all".to_string(), self.patches.clone()));
+        }
+        sets
+    }
+
+    fn claims(&self) -> Claims {
+        match self.stock {
+            Stock::None => Claims::F32,
+            Stock::Official => Claims::Official,
+        }
+    }
+}
+
+/// Runs the audit. The verdict stands in the bundle; an error means that there is none.
+pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
+    let start = Instant::now();
+    let pool = job.pool()?;
+    let (checkpoint, requests) = (&job.checkpoint, &job.inputs.requests);
+    let golden = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let claims = subject.claims();
+    // A path that claims f32 is judged at 1e-5: golden's own noise must be known there.
+    let floor = match job.floor || claims == Claims::F32 {
+        true => Some(Golden::new(checkpoint.clone(), requests.clone(), Mode::F64, job.threads)?),
+        false => None,
+    };
+    let mut paths = Vec::new();
+    for (name, patches) in subject.sets() {
+        let plan = Plan { stock: subject.stock, patches, history: subject.history };
+        let specs = specs(&plan.patches);
+        paths.push((name, specs, Optimized::new(checkpoint.clone(), requests.clone(), plan, job.threads)?));
+    }
+    let candidates = paths
+        .iter()
+        .map(|p| {
+            let (patch_set, patches, path) = (p.0.clone(), p.1.clone(), &p.2);
+            let history = subject.history.to_string();
+            Candidate { patch_set, path, claims, patches, backend: "cpu".to_string(), history }
+        })
+        .collect();
+    let lockstep = Lockstep {
+        golden: &golden,
+        floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
+        candidates,
+        scenarios: job.inputs.scenarios.clone(),
+        facts: Facts::of(checkpoint)?,
+        taps: &|site| job.wants(site),
+        layers: job.layers,
+    };
+    let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
+    finish::added_to_stock(&mut outcome.taps);
+    let profile = subject.stock.name();
+    let mut rows = Vec::new();
+    for (set, specs, path) in &paths {
+        let [spec] = specs.as_slice() else { continue };
+        rows.push(row(spec, profile, set, calls(path, &spec.name), &outcome));
+    }
+    outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
+    let candidate = RunCandidate {
+        name: "optimized".to_string(),
+        claims: profile.to_string(),
+        patch_sets: paths.iter().map(|(name, ..)| name.clone()).collect(),
+    };
+    Ok(finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64()))
+}
+
+/// A patch's name without its options.
+fn bare(patch: &str) -> &str {
+    patch.split(':').next().unwrap_or(patch).trim()
+}
+
+/// Descriptors of patches that are known to exist (an unknown one is refused when its path is made).
+fn specs(names: &[String]) -> Vec<PatchSpec> {
+    let find = |name: &String| patches().iter().find(|p| p.name == bare(name)).map(|p| spec(p));
+    names.iter().filter_map(find).collect()
+}
+
+fn spec(patch: &Patch) -> PatchSpec {
+    PatchSpec {
+        name: patch.name.to_string(),
+        ops: patch.ops.to_vec(),
+        phases: patch.phases.to_vec(),
+        claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
+        risk: patch.risk.name().to_string(),
+    }
+}
+
+fn calls(path: &Optimized, patch: &str) -> Calls {
+    let coverage = path.coverage();
+    let of_patch = coverage.patches.iter().find(|p| p.name == patch);
+    of_patch.map_or(Calls::default(), |p| Calls {
+        prefill: p.prefill,
+        decode: p.decode,
+        largest_prefill: p.largest_prefill,
+    })
+}

@@ -1,0 +1,61 @@
+//! What a tap may differ by in one phase of one patch set.
+
+use std::collections::BTreeSet;
+
+use karat_diff::tolerance::{Measure, ROUNDINGS};
+use karat_diff::{Claims, Tolerance};
+use karat_seam::{Op, OpSpec, Phase, Tap};
+
+/// What the audit must know about a speed patch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PatchSpec {
+    /// Name.
+    pub name: String,
+    /// Ops whose results it changes by itself.
+    pub ops: Vec<Op>,
+    /// Phases in which it acts.
+    pub phases: Vec<Phase>,
+    /// Largest error that is claimed for it, as a relative one.
+    pub claimed_error: f64,
+    /// low, medium or high.
+    pub risk: String,
+}
+
+impl PatchSpec {
+    /// Taps that its error can reach inside one layer: those that its ops write and all that is computed from them.
+    /// Decisions stop it: both sides are compared with the same decisions.
+    pub fn reach(&self) -> BTreeSet<Tap> {
+        let mut reached = BTreeSet::new();
+        for spec in OpSpec::graph() {
+            // `out` as an operand is the stream that enters the block, before any op of it.
+            let reads = spec.reads.iter().any(|t| *t != Tap::Out && reached.contains(t));
+            if reads || self.ops.contains(&spec.op) {
+                reached.extend(spec.writes.iter().copied().filter(|t| !t.is_discrete()));
+            }
+        }
+        reached
+    }
+
+    /// Taps that its ops write.
+    pub fn own_taps(&self) -> BTreeSet<Tap> {
+        self.ops.iter().flat_map(|op| op.spec().writes.iter().copied()).collect()
+    }
+}
+
+/// The tolerance of a tap: that of the claimed formats, widened where a patch with a larger claimed error reaches it.
+/// `floor` maps a measure to golden's own noise in it.
+pub(crate) fn tolerance(
+    claims: Claims,
+    tap: Tap,
+    phase: Phase,
+    patches: &[PatchSpec],
+    floor: impl Fn(Measure) -> Option<f64>,
+) -> Tolerance {
+    let stock = Tolerance::provisional(claims, tap, floor(Measure::MaxOverMax));
+    let acts = |p: &&PatchSpec| p.phases.contains(&phase) && p.reach().contains(&tap);
+    let claimed = patches.iter().filter(acts).map(|p| p.claimed_error).fold(0.0, f64::max);
+    if claimed <= stock.predicted {
+        return stock;
+    }
+    Tolerance { measure: Measure::RelL2, value: ROUNDINGS * claimed, predicted: claimed, ..stock }
+}

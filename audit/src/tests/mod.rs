@@ -1,0 +1,4 @@
+mod fake;
+mod inputs;
+mod lockstep;
+mod patches;

@@ -1,0 +1,144 @@
+//! What a tap may differ by, and the verdict of one row.
+//!
+//! These tolerances are **provisional**: 1e-5 of the tap's largest value for a path that claims f32, else four times
+//! the typical error of one rounding of the coarsest kind on the way to the tap. The measured tolerance model replaces
+//! them; [`Tolerance::provisional`] goes into every report until then.
+
+mod claims;
+#[cfg(test)]
+mod tests;
+
+use karat_seam::Tap;
+
+pub use claims::Claims;
+
+use crate::metrics::Metrics;
+use crate::storage::Rounding;
+
+/// A tolerance must be this many floors, or the test could not have seen it.
+pub const FLOORS: f64 = 10.0;
+/// Share of the tap's largest value that a path which claims f32 may be off by.
+pub const F32_MAX_OVER_MAX: f64 = 1e-5;
+/// Factor on the table of one-rounding errors.
+pub const ROUNDINGS: f64 = 4.0;
+
+/// Which number a tolerance bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Measure {
+    /// max |d| over max |x|.
+    MaxOverMax,
+    /// ‖d‖/‖x‖.
+    RelL2,
+}
+
+impl Measure {
+    /// This number of a tensor's metrics.
+    pub fn of(self, metrics: &Metrics) -> f64 {
+        match self {
+            Self::MaxOverMax => metrics.max_over_max,
+            Self::RelL2 => metrics.rel_l2,
+        }
+    }
+
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MaxOverMax => "max_over_max",
+            Self::RelL2 => "rel_l2",
+        }
+    }
+}
+
+/// What one tap may differ by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// What it bounds.
+    pub measure: Measure,
+    /// The bound.
+    pub value: f64,
+    /// Error that the claimed format predicts, in the same measure.
+    pub predicted: f64,
+    /// Kind of rounding that it stems from.
+    pub rounding: Rounding,
+    /// True until the tolerance is derived from measured roundings.
+    pub provisional: bool,
+}
+
+/// Verdict of one compared row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// Within tolerance.
+    Pass,
+    /// At or under the floor: golden itself can't tell the difference.
+    PassAtFloor,
+    /// Over tolerance, or not a number.
+    Fail,
+    /// The tolerance is under 10 floors, so the comparison could not have seen it.
+    Unproven,
+}
+
+impl Verdict {
+    /// As printed in tables and the `verdict` column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::PassAtFloor => "<= floor",
+            Self::Fail => "fail",
+            Self::Unproven => "unproven",
+        }
+    }
+
+    /// True for both kinds of pass.
+    pub fn is_pass(self) -> bool {
+        matches!(self, Self::Pass | Self::PassAtFloor)
+    }
+}
+
+impl Tolerance {
+    /// The provisional tolerance of a tap under the candidate's claims. `floor` is the distance f32 to f64 in the same
+    /// measure, where it was measured; it raises the f32 tolerance to 10 floors.
+    pub fn provisional(claims: Claims, tap: Tap, floor: Option<f64>) -> Self {
+        let rounding = claims.rounding(tap);
+        if rounding == Rounding::F32 {
+            let floors = floor.filter(|f| f.is_finite()).map_or(0.0, |f| FLOORS * f);
+            return Self {
+                measure: Measure::MaxOverMax,
+                value: F32_MAX_OVER_MAX.max(floors),
+                predicted: rounding.rel_l2(),
+                rounding,
+                provisional: true,
+            };
+        }
+        Self {
+            measure: Measure::RelL2,
+            value: ROUNDINGS * rounding.rel_l2(),
+            predicted: rounding.rel_l2(),
+            rounding,
+            provisional: true,
+        }
+    }
+
+    /// Verdict on an error in this tolerance's measure. A NaN fails. An error at or under the floor passes whatever
+    /// the tolerance; one over both the tolerance and 10 floors fails; else a tolerance under 10 floors proves nothing.
+    pub fn verdict(&self, error: f64, floor: Option<f64>) -> Verdict {
+        let floor = floor.unwrap_or(0.0);
+        if error.is_nan() || floor.is_nan() {
+            return Verdict::Fail;
+        }
+        let blind = self.value < FLOORS * floor;
+        if error == 0.0 || error <= floor {
+            Verdict::PassAtFloor
+        } else if error > self.value && (!blind || error > FLOORS * floor) {
+            Verdict::Fail
+        } else if blind {
+            Verdict::Unproven
+        } else {
+            Verdict::Pass
+        }
+    }
+
+    /// Verdict on a tensor's metrics: anything that is not finite fails.
+    pub fn judge(&self, metrics: &Metrics, floor: Option<f64>) -> Verdict {
+        if metrics.nonfinite > 0 { Verdict::Fail } else { self.verdict(self.measure.of(metrics), floor) }
+    }
+}

@@ -1,0 +1,96 @@
+use karat_seam::Tap;
+
+use super::*;
+use crate::support::{close, gaussian, noise, tensor};
+use crate::{Grid, Storage, measure};
+
+fn metrics(x: &[f64], y: &[f64]) -> Metrics {
+    let (x, y) = (tensor(&[1, x.len()], x), tensor(&[1, y.len()], y));
+    Metrics::of(&measure("t", &x, &y, Storage::F32, &Grid::of(&x)).unwrap().total)
+}
+
+#[test]
+fn f32_is_one_part_in_100000_of_the_largest_value_but_never_under_ten_floors() {
+    let plain = Tolerance::provisional(Claims::F32, Tap::AttnO, None);
+    assert_eq!((plain.measure, plain.value, plain.provisional), (Measure::MaxOverMax, 1e-5, true));
+    assert_eq!(Tolerance::provisional(Claims::F32, Tap::AttnO, Some(1e-7)).value, 1e-5);
+    close(Tolerance::provisional(Claims::F32, Tap::AttnO, Some(4e-6)).value, 4e-5, 1e-15);
+}
+
+#[test]
+fn formats_get_four_times_one_rounding() {
+    let of = |claims, tap| Tolerance::provisional(claims, tap, None);
+    assert_eq!(of(Claims::Bf16, Tap::AttnIn).value, 4.0 * 1.7e-3);
+    assert_eq!(of(Claims::Official, Tap::AttnKv).value, 4.0 * 2.7e-2);
+    assert_eq!(of(Claims::Official, Tap::AttnIndexQ).value, 4.0 * 1.2e-1);
+    assert_eq!(of(Claims::Sglang, Tap::AttnIndexQ).value, 4.0 * 2.7e-2);
+    assert!(Tap::ALL.iter().all(|t| of(Claims::Official, *t).measure == Measure::RelL2));
+}
+
+#[test]
+fn no_claim_allows_less_than_a_finer_one() {
+    for tap in Tap::ALL {
+        let of = |c: Claims| c.rounding(*tap).rel_l2();
+        assert!(of(Claims::F32) < of(Claims::Bf16), "{}", tap.name());
+        assert!(of(Claims::Bf16) <= of(Claims::Sglang) && of(Claims::Sglang) <= of(Claims::Official), "{}", tap.name());
+    }
+    for claims in Claims::ALL {
+        assert_eq!(Claims::from_name(claims.name()), Some(*claims));
+    }
+    assert_eq!(Claims::from_name("fp8"), None);
+}
+
+#[test]
+fn the_table_agrees_with_a_rounding_of_normal_values() {
+    let x = gaussian(1, 50_000);
+    let rel = |round: &dyn Fn(f64) -> f64| {
+        let y: Vec<f64> = x.iter().map(|v| round(*v)).collect();
+        metrics(&x, &y).rel_l2
+    };
+    let bf16 = rel(&|v| half::bf16::from_f64(v).to_f64());
+    let f16 = rel(&|v| half::f16::from_f64(v).to_f64());
+    assert!((bf16 / Rounding::Bf16.rel_l2() - 1.0).abs() < 0.05, "{bf16}");
+    assert!((f16 / Rounding::F16.rel_l2() - 1.0).abs() < 0.05, "{f16}");
+}
+
+#[test]
+fn verdicts_by_error_tolerance_and_floor() {
+    let t = Tolerance { value: 1e-3, ..Tolerance::provisional(Claims::Bf16, Tap::Out, None) };
+    for (error, floor, verdict) in [
+        (5e-4, None, Verdict::Pass),
+        (1e-3, None, Verdict::Pass),
+        (1.1e-3, None, Verdict::Fail),
+        (0.0, None, Verdict::PassAtFloor),
+        (f64::NAN, None, Verdict::Fail),
+        (f64::INFINITY, None, Verdict::Fail),
+        (5e-4, Some(1e-4), Verdict::Pass),
+        (1e-4, Some(1e-4), Verdict::PassAtFloor),
+        // Tolerance under 10 floors: the test could not have seen it...
+        (5e-4, Some(2e-4), Verdict::Unproven),
+        (1.5e-3, Some(2e-4), Verdict::Unproven),
+        // ... but this is seen, and this is golden's own noise.
+        (2.1e-3, Some(2e-4), Verdict::Fail),
+        (1e-2, Some(1e-2), Verdict::PassAtFloor),
+        (1e-4, Some(f64::NAN), Verdict::Fail),
+    ] {
+        assert_eq!(t.verdict(error, floor), verdict, "{error} {floor:?}");
+    }
+    assert_eq!(Verdict::PassAtFloor.name(), "<= floor");
+    assert!(Verdict::Pass.is_pass() && Verdict::PassAtFloor.is_pass() && !Verdict::Unproven.is_pass());
+}
+
+#[test]
+fn metrics_are_judged_by_the_tolerances_own_measure() {
+    let f32_claim = Tolerance::provisional(Claims::F32, Tap::Out, None);
+    let x = noise(2, 1000);
+    let max = x.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+    let mut y = x.clone();
+    y[5] = 0.0;
+    let mut x0 = x.clone();
+    x0[5] = 2e-5 * max;
+    assert_eq!(f32_claim.judge(&metrics(&x0, &y), None), Verdict::Fail);
+    x0[5] = 0.9e-5 * max;
+    assert_eq!(f32_claim.judge(&metrics(&x0, &y), None), Verdict::Pass);
+    y[6] = f64::NAN;
+    assert_eq!(f32_claim.judge(&metrics(&x0, &y), Some(1.0)), Verdict::Fail);
+}

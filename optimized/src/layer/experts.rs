@@ -1,0 +1,91 @@
+//! Routed experts: one expert decoded at a time, for the rows of all lanes and segments that chose it.
+
+use karat_seam::{Error, Result};
+
+use super::Resident;
+use super::weights::expert;
+use crate::ops::experts::{activate, project};
+use crate::plan::Numerics;
+
+/// Rows of one lane and segment on their way through the experts.
+pub(crate) struct Batch<'a> {
+    pub rules: &'a Numerics,
+    /// `[S,D]`.
+    pub x: Vec<f32>,
+    /// `[S*K]`.
+    pub idx: Vec<u32>,
+    /// `[S*K]`.
+    pub wt: Vec<f32>,
+    /// `[S,K,I]`, filled by `up`.
+    pub act: Vec<f32>,
+    /// `[S,D]`, filled by `down`: sums over experts in ascending expert order, f32.
+    pub routed: Vec<f32>,
+}
+
+impl Batch<'_> {
+    /// Slots (row * K + k) that chose an expert.
+    fn slots(&self, e: usize) -> Vec<usize> {
+        self.idx.iter().enumerate().filter(|(_, i)| **i as usize == e).map(|(slot, _)| slot).collect()
+    }
+}
+
+impl Resident<'_> {
+    fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
+        let experts = 0..self.config().n_routed_experts;
+        experts.filter(|e| batches.iter().any(|b| b.idx.contains(&(*e as u32)))).collect()
+    }
+
+    /// Expert activations after the routing weight.
+    pub(crate) fn experts_up(&self, batches: &mut [Batch<'_>]) -> Result<()> {
+        let config = self.config();
+        let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
+        let limit = Some(config.swiglu_limit as f32);
+        for batch in &mut *batches {
+            batch.act = vec![0.0; batch.idx.len() * inner];
+        }
+        for e in self.used(batches) {
+            let load = |which| expert(&self.path.checkpoint, &self.path.resolved, self.l, e, which);
+            let (w1, w3) = (load("w1").map_err(Error::source)?, load("w3").map_err(Error::source)?);
+            for batch in &mut *batches {
+                let slots = batch.slots(e);
+                if slots.is_empty() {
+                    continue;
+                }
+                let x: Vec<f32> =
+                    slots.iter().flat_map(|s| batch.x[s / k * d..(s / k + 1) * d].iter().copied()).collect();
+                let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
+                let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, Some(&wt));
+                for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
+                    batch.act[slot * inner..(slot + 1) * inner].copy_from_slice(a);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sum over the routed experts.
+    pub(crate) fn experts_down(&self, batches: &mut [Batch<'_>]) -> Result<()> {
+        let config = self.config();
+        let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
+        for batch in &mut *batches {
+            batch.routed = vec![0.0; batch.idx.len() / k * d];
+        }
+        for e in self.used(batches) {
+            let w2 = expert(&self.path.checkpoint, &self.path.resolved, self.l, e, "w2").map_err(Error::source)?;
+            for batch in &mut *batches {
+                let slots = batch.slots(e);
+                if slots.is_empty() {
+                    continue;
+                }
+                let a: Vec<f32> =
+                    slots.iter().flat_map(|s| batch.act[s * inner..(s + 1) * inner].iter().copied()).collect();
+                let out = project(batch.rules, batch.rules.experts, &w2, &a);
+                for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
+                    let row = &mut batch.routed[slot / k * d..(slot / k + 1) * d];
+                    row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
+                }
+            }
+        }
+        Ok(())
+    }
+}

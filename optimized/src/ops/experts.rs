@@ -1,0 +1,62 @@
+//! Experts (spec 2.11): clamped SwiGLU, routed and shared.
+
+use karat_model::Config;
+
+use super::rows;
+use crate::arith::{bf16, round_rows, silu};
+use crate::linear::Linear;
+use crate::plan::{Numerics, Product};
+
+/// a = B(wt * silu(min(g, L)) * clamp(u, -L, L)) from x `[m,D]`: `[m,I]`. The gate has no lower clamp. `wt [m]` is the
+/// routing weight, applied before the down projection and its activation quantisation; `None` for the shared expert.
+pub(crate) fn activate(
+    rules: &Numerics,
+    product: Product,
+    limit: Option<f32>,
+    w1: &Linear,
+    w3: &Linear,
+    x: &[f32],
+    wt: Option<&[f32]>,
+) -> Vec<f32> {
+    let rounds = rules.store.rounds();
+    let mut g = w1.apply(product, rules, x);
+    let mut u = w3.apply(product, rules, x);
+    round_rows(rounds, &mut g);
+    round_rows(rounds, &mut u);
+    rows(&mut g, w1.rows, |m, row| {
+        for (g, &u) in row.iter_mut().zip(&u[m * w1.rows..]) {
+            let (gate, up) = match limit {
+                // Not `min`: it would turn a NaN gate into the limit.
+                Some(l) => (if *g > l { l } else { *g }, u.clamp(-l, l)),
+                None => (*g, u),
+            };
+            let mut a = silu(gate) * up;
+            if let Some(wt) = wt {
+                a *= wt[m];
+            }
+            *g = if rounds { bf16(a) } else { a };
+        }
+    });
+    g
+}
+
+/// out = Lin(a, w2): `[m,D]`, stored.
+pub(crate) fn project(rules: &Numerics, product: Product, w2: &Linear, a: &[f32]) -> Vec<f32> {
+    let mut out = w2.apply(product, rules, a);
+    round_rows(rules.store.rounds(), &mut out);
+    out
+}
+
+/// Shared expert: `[S,D]`, no routing weight.
+pub(crate) fn shared(rules: &Numerics, config: &Config, w: &[Linear; 3], x: &[f32]) -> Vec<f32> {
+    let limit = rules.shared_clamp.then_some(config.swiglu_limit as f32);
+    let a = activate(rules, rules.dense, limit, &w[0], &w[2], x, None);
+    project(rules, rules.dense, &w[1], &a)
+}
+
+/// y = B(routed + shared).
+pub(crate) fn combine(rules: &Numerics, routed: &[f32], shared: &[f32]) -> Vec<f32> {
+    let mut y: Vec<f32> = routed.iter().zip(shared).map(|(r, s)| r + s).collect();
+    round_rows(rules.store.rounds(), &mut y);
+    y
+}

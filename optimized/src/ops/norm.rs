@@ -1,0 +1,22 @@
+//! RMSNorm (spec 2.4).
+
+use super::rows;
+use crate::arith::{bf16, dot};
+use crate::plan::Numerics;
+
+/// rsqrt(mean(x^2) + eps) of one vector.
+pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    1.0 / (dot(x, x) / x.len() as f32 + eps).sqrt()
+}
+
+/// y = B(w * (x * rsqrt(mean(x^2) + eps))) for each row of `x [S,n]`, in place; multiplied before the one rounding.
+pub(crate) fn rms_norm(rules: &Numerics, x: &mut [f32], weight: &[f32], eps: f32) {
+    let rounds = rules.store.rounds();
+    rows(x, weight.len(), |_, row| {
+        let r = inverse_rms(row, eps);
+        for (v, w) in row.iter_mut().zip(weight) {
+            let y = w * (*v * r);
+            *v = if rounds { bf16(y) } else { y };
+        }
+    });
+}

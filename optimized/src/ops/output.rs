@@ -1,0 +1,45 @@
+//! Output projection (spec 2.10).
+
+use karat_model::Config;
+
+use super::rope::Rope;
+use super::rows;
+use crate::arith::round_rows;
+use crate::linear::Linear;
+use crate::plan::Numerics;
+
+/// Inverse rope at the query's position, then z[g] = B(wo_a[g] @ o[g]): `[S, G*o_lora]` from `o [S,H,hd]`.
+pub(crate) fn down(
+    rules: &Numerics,
+    config: &Config,
+    wo_a: &Linear,
+    rope: &Rope,
+    o: &[f32],
+    position: impl Fn(usize) -> u32 + Sync,
+) -> Vec<f32> {
+    let (hd, groups, rank) = (config.head_dim, config.o_groups, config.o_lora_rank);
+    let width = config.num_attention_heads * hd;
+    let mut o = o.to_vec();
+    rows(&mut o, width, |s, row| {
+        let turn = rope.at(position(s));
+        row.chunks_exact_mut(hd).for_each(|head| turn.apply(rules.store, head, true));
+    });
+    let part = width / groups;
+    let mut z = vec![0.0; o.len() / width * groups * rank];
+    for g in 0..groups {
+        let x: Vec<f32> = o.chunks_exact(width).flat_map(|row| row[g * part..(g + 1) * part].iter().copied()).collect();
+        let y = wo_a.apply_rows(rules.wo_a, rules, &x, g * rank..(g + 1) * rank);
+        for (z, y) in z.chunks_exact_mut(groups * rank).zip(y.chunks_exact(rank)) {
+            z[g * rank..(g + 1) * rank].copy_from_slice(y);
+        }
+    }
+    round_rows(rules.store.rounds(), &mut z);
+    z
+}
+
+/// y = Lin(z, wo_b): `[S,D]`.
+pub(crate) fn up(rules: &Numerics, wo_b: &Linear, z: &[f32]) -> Vec<f32> {
+    let mut y = wo_b.apply(rules.dense, rules, z);
+    round_rows(rules.store.rounds(), &mut y);
+    y
+}

@@ -1,0 +1,232 @@
+//! The candidate path behind the seam.
+
+use std::sync::Arc;
+
+use karat_model::config::LayerKind;
+use karat_model::{Checkpoint, Config, Error, Result};
+use karat_seam::{Block, Blocks, Lane, Layer, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
+use sha2::{Digest, Sha256};
+
+use crate::arith::NUMERICS_VERSION;
+use crate::layer::{Resident, Taps, vector};
+use crate::linear::Linear;
+use crate::ops::hc::HcWeights;
+use crate::ops::head;
+use crate::plan::{Plan, Product, Resolved};
+use crate::serving::{Counters, Coverage, Schedule, Segment};
+
+/// The optimized path on one checkpoint, one set of requests and one plan.
+pub struct Optimized {
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) requests: Requests,
+    pub(crate) resolved: Resolved,
+    pub(crate) schedule: Schedule,
+    pub(crate) counters: Counters,
+    pub(crate) pool: rayon::ThreadPool,
+    plan: Plan,
+}
+
+impl Optimized {
+    /// Checks the plan against the model and makes the schedule.
+    ///
+    /// # Errors
+    /// Usage: unknown or conflicting patches, a model that the profile or a patch can't run. Input: ids past the
+    /// vocabulary, an empty sequence, spans that don't cover the ids.
+    pub fn new(checkpoint: Arc<Checkpoint>, requests: Requests, plan: Plan, threads: usize) -> Result<Self> {
+        let resolved = Resolved::new(&plan)?;
+        resolved.check_shapes(plan.stock, checkpoint.config())?;
+        let vocab = checkpoint.config().vocab_size;
+        for sequence in &requests.seqs {
+            if let Some(at) = sequence.ids.iter().position(|id| *id as usize >= vocab) {
+                return Err(Error::input("token id past the vocabulary")
+                    .at(format!("sequence {}, position {at}", sequence.id))
+                    .expected(format!("under {vocab}"))
+                    .found(sequence.ids[at]));
+            }
+        }
+        let schedule = Schedule::new(&requests, plan.history)?;
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.max(1))
+            .build()
+            .map_err(|e| Error::usage(format!("cannot start {threads} threads: {e}")))?;
+        let counters = Counters::new(&resolved);
+        Ok(Self { checkpoint, requests, resolved, schedule, counters, pool, plan })
+    }
+
+    /// The plan that it runs.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What was executed so far.
+    pub fn coverage(&self) -> Coverage {
+        let steps = |phase| {
+            let of_phase = self.schedule.segments.iter().filter(|s| s.phase == phase);
+            of_phase.map(|s| s.steps.len()).sum()
+        };
+        Coverage {
+            prefill_steps: steps(Phase::Prefill),
+            decode_steps: steps(Phase::Decode),
+            largest_prefill: self.schedule.largest_prefill(),
+            patches: self.counters.patches(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        self.checkpoint.config()
+    }
+
+    /// The input id of a row.
+    pub(crate) fn id_of(&self, row: RowId) -> karat_seam::Result<u32> {
+        let id = self.requests.seqs.get(row.seq as usize).and_then(|s| s.ids.get(row.pos as usize));
+        let missing = || karat_seam::Error::Request(format!("no id at sequence {}, position {}", row.seq, row.pos));
+        id.copied().ok_or_else(missing)
+    }
+
+    /// Refuses streams that are not the schedule's rows.
+    pub(crate) fn check_streams(&self, x: &Streams) -> karat_seam::Result<()> {
+        let config = self.config();
+        if *x.rows != *self.schedule.rows {
+            return Err(karat_seam::Error::Request(format!(
+                "{}: a lane must hold every row of the schedule ({} rows), in order",
+                self.name(),
+                self.schedule.rows.len()
+            )));
+        }
+        let expected = vec![x.rows.len(), config.hc_mult, config.hidden_size];
+        if x.data.shape != expected {
+            return Err(karat_seam::Error::Shape { at: "streams".into(), expected, found: x.data.shape.clone() });
+        }
+        x.data.as_f32("streams").map(|_| ())
+    }
+
+    fn taps<'a>(&'a self, see: &'a mut dyn Visitor, block: Block, segment: &Segment) -> Taps<'a> {
+        let rows = &self.schedule.rows[segment.rows.clone()];
+        Taps { see, block, config: self.config(), kind: LayerKind::Sliding, rows }
+    }
+
+    fn embed_rows(&self, see: &mut dyn Visitor) -> karat_seam::Result<Streams> {
+        let config = self.config();
+        let (d, hc) = (config.hidden_size, config.hc_mult);
+        let table =
+            vector(&self.checkpoint, "embed.weight", config.vocab_size * d).map_err(karat_seam::Error::source)?;
+        let mut out = Vec::with_capacity(self.schedule.rows.len() * hc * d);
+        for segment in &self.schedule.segments {
+            let mut x = Vec::with_capacity(segment.rows.len() * d);
+            for row in &self.schedule.rows[segment.rows.clone()] {
+                let id = self.id_of(*row)? as usize;
+                x.extend_from_slice(&table[id * d..(id + 1) * d]);
+            }
+            crate::arith::round_rows(self.resolved.rules(segment.phase).store.rounds(), &mut x);
+            self.taps(see, Block::Embed, segment).show(Tap::Embed, &mut x)?;
+            for row in x.chunks_exact(d) {
+                (0..hc).for_each(|_| out.extend_from_slice(row));
+            }
+        }
+        let rows: Arc<[RowId]> = self.schedule.rows.clone().into();
+        Ok(Streams { data: Tensor::f32([rows.len(), hc, d], out), rows })
+    }
+
+    fn head_lane(&self, w: &HeadWeights, lane: &mut Lane<'_>) -> karat_seam::Result<Tensor> {
+        self.check_streams(lane.x)?;
+        let config = self.config();
+        let width = config.hc_mult * config.hidden_size;
+        let x = lane.x.data.as_f32("streams")?;
+        let mut out = Vec::with_capacity(lane.x.rows.len() * config.vocab_size);
+        for segment in &self.schedule.segments {
+            let rules = self.resolved.rules(segment.phase);
+            let mut taps = self.taps(lane.see, Block::Head, segment);
+            let mut h = x[segment.rows.start * width..segment.rows.end * width].to_vec();
+            taps.show(Tap::HFinal, &mut h)?;
+            let mut collapsed = head::head_collapse(rules, config, &w.hc, &h);
+            taps.show(Tap::HeadCollapsed, &mut collapsed)?;
+            let mut logits = head::logits(rules, config, &w.norm, &w.head, &collapsed);
+            taps.show(Tap::Logits, &mut logits)?;
+            out.extend(logits);
+        }
+        Ok(Tensor::f32([lane.x.rows.len(), config.vocab_size], out))
+    }
+}
+
+/// Weights of the final head.
+struct HeadWeights {
+    hc: HcWeights,
+    norm: Vec<f32>,
+    head: Linear,
+}
+
+impl HeadWeights {
+    fn load(checkpoint: &Checkpoint, plan: &Resolved) -> Result<Self> {
+        let config = checkpoint.config();
+        let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
+        let mix = vector(checkpoint, "hc_head_fn", hc * width)?;
+        let hc = HcWeights {
+            mix: Linear::dense(mix, width, &[Product::F32]),
+            base: vector(checkpoint, "hc_head_base", hc)?,
+            scale: vector(checkpoint, "hc_head_scale", 1)?,
+        };
+        let norm = vector(checkpoint, "norm.weight", config.hidden_size)?;
+        let head = Linear::load(checkpoint, "head", &plan.distinct(|r| r.lm_head))?;
+        Ok(Self { hc, norm, head })
+    }
+}
+
+impl Path for Optimized {
+    fn name(&self) -> String {
+        let patches = if self.plan.patches.is_empty() { "no patches".into() } else { self.plan.patches.join(", ") };
+        format!("optimized ({}, {patches}, {})", self.plan.stock, self.plan.history)
+    }
+
+    fn identity(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        part(format!("optimized numerics {NUMERICS_VERSION}").as_bytes());
+        part(&self.checkpoint.config_sha256());
+        part(&self.checkpoint.weights_sha256());
+        // The resolved rules, not the names: a profile or a default that changes changes the key.
+        for phase in [Phase::Prefill, Phase::Decode] {
+            part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
+        }
+        part(self.plan.history.to_string().as_bytes());
+        for sequence in &self.requests.seqs {
+            part(sequence.id.as_bytes());
+            part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
+            part(format!("{:?}", sequence.spans()).as_bytes());
+        }
+        hash.finalize().into()
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    fn blocks(&self) -> Blocks {
+        Blocks { layers: self.config().num_hidden_layers() as u16, mtp: 0 }
+    }
+
+    fn phase_of(&self, row: RowId) -> Phase {
+        self.schedule.phase_of(row)
+    }
+
+    fn embed(&self, see: &mut dyn Visitor) -> karat_seam::Result<Streams> {
+        self.embed_rows(see)
+    }
+
+    fn layer(&self, l: u16) -> karat_seam::Result<Box<dyn Layer + '_>> {
+        if l >= self.blocks().layers {
+            return Err(karat_seam::Error::Request(format!("layer {l} of {}", self.blocks().layers)));
+        }
+        let layer = self.pool.install(|| Resident::load(self, l)).map_err(karat_seam::Error::source)?;
+        Ok(Box::new(layer))
+    }
+
+    fn head(&self, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
+        self.pool.install(|| {
+            let w = HeadWeights::load(&self.checkpoint, &self.resolved).map_err(karat_seam::Error::source)?;
+            lanes.iter_mut().map(|lane| self.head_lane(&w, lane)).collect()
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! `fp8-indexer`: index scores from FP8 codes (decode).
+//!
+//! Contract: index queries and keys after rope and Hadamard as E4M3 codes with one f32 scale for 128 dims (the whole
+//! head where it is smaller); q's scale is folded into the head weight, relu and the weighted sum over heads run in f32
+//! on raw code products, the key's scale comes after the sum; logits f32 (spec 2.8 D7). With `product=bf16` each q.k is
+//! rounded to bf16 first, as the eager fallback of deployed engines does.
+
+use karat_model::{Config, Error, Result};
+use karat_seam::{Op, Phase};
+
+use super::{Claim, Patch, PatchOption, Risk};
+use crate::arith::{bf16, gemm};
+use crate::ops::index::relu;
+use crate::plan::{IndexFormat, IndexRule, IndexScore};
+
+/// Dims that share a scale.
+const BLOCK: usize = 128;
+
+pub(super) static PATCH: Patch = Patch {
+    name: "fp8-indexer",
+    about: "decode index scores from FP8 queries and keys with Hadamard rotation",
+    phases: &[Phase::Decode],
+    ops: &[Op::IndexPool, Op::IndexQuery, Op::IndexScore],
+    risk: Risk::Medium,
+    claims: &[
+        Claim { error: 2.3e-3, metric: "relative error of the scores", source: "deployment notes" },
+        Claim { error: 4.5e-2, metric: "rel rms of the scores", source: "spec 2.8, measured on random data" },
+    ],
+    env_aliases: &["SGLANG_FP8_PAGED_MQA_LOGITS_TORCH=1 (product=bf16)", "TRITON_INDEXER"],
+    conflicts: &[],
+    options: &[PatchOption { name: "product", values: "f32, bf16", default: "f32" }],
+    apply: |options, rules| {
+        let bf16_product = options.word("product", &[("f32", false), ("bf16", true)])?;
+        rules.index = IndexRule {
+            hadamard: true,
+            format: IndexFormat::Fp8 { block: BLOCK },
+            score: IndexScore::Folded { bf16_product },
+        };
+        Ok(())
+    },
+    check,
+};
+
+fn check(config: &Config) -> Result<()> {
+    let di = config.index_head_dim;
+    let indexed = config.layers.iter().any(|kind| kind.has_indexer());
+    if indexed && (di > BLOCK || !di.is_power_of_two()) {
+        return Err(Error::usage("patch `fp8-indexer` cannot run this model: dims of an index head")
+            .expected(format!("a power of two up to {BLOCK}"))
+            .found(di));
+    }
+    Ok(())
+}
+
+/// Scores of one query against `keys [t,di]` (codes) with `key_scales [t]`; `q [Hi,di]` are codes with `q_scales [Hi]`.
+pub(crate) fn folded_scores(
+    q: &[f32],
+    q_scales: &[f32],
+    weights: &[f32],
+    keys: &[f32],
+    key_scales: &[f32],
+    bf16_product: bool,
+    scores: &mut [f32],
+) {
+    let heads = weights.len();
+    let di = q.len() / heads;
+    let folded: Vec<f32> = weights.iter().zip(q_scales).map(|(w, s)| w * s).collect();
+    let mut products = vec![0.0; scores.len() * heads];
+    gemm(keys, q, di, &mut products);
+    for ((score, products), key_scale) in scores.iter_mut().zip(products.chunks_exact(heads)).zip(key_scales) {
+        let mut sum = 0.0f32;
+        for (&p, &w) in products.iter().zip(&folded) {
+            let p = if bf16_product { bf16(p) } else { p };
+            sum = relu(p).mul_add(w, sum);
+        }
+        *score = sum * key_scale;
+    }
+}

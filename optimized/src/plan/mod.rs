@@ -1,0 +1,95 @@
+//! What to run: a stock profile, speed patches and a history, resolved into numeric rules for each phase.
+
+mod numerics;
+mod shapes;
+mod stock;
+
+use karat_model::{Config, Result};
+use karat_seam::{Op, Phase};
+
+pub(crate) use numerics::ACT_BLOCK;
+pub use numerics::{Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Product, QueryNorm, SplitK, Store};
+pub use stock::{Profile, Stock};
+
+use crate::History;
+use crate::patches::{Patch, Request};
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The low-precision path without patches.
+    pub stock: Stock,
+    /// Speed patches: `NAME` or `NAME:option=value:option=value`.
+    pub patches: Vec<String>,
+    /// How the requests are served.
+    pub history: History,
+}
+
+/// A plan with names looked up and rules worked out.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolved {
+    /// Rules by phase.
+    prefill: Numerics,
+    decode: Numerics,
+    /// The patches that were asked for, in registry order.
+    pub patches: Vec<&'static Patch>,
+}
+
+impl Plan {
+    /// Checks names, options and conflicts without a model. Errors name the patch and list what there is.
+    pub fn check(&self) -> Result<()> {
+        Resolved::new(self).map(|_| ())
+    }
+}
+
+impl Resolved {
+    /// Looks up the patches and applies them to the stock profile, phase by phase.
+    pub(crate) fn new(plan: &Plan) -> Result<Self> {
+        let requests = Request::parse_all(&plan.patches)?;
+        let stock = plan.stock.profile().numerics;
+        let mut out = Self { prefill: stock, decode: stock, patches: requests.iter().map(|r| r.patch).collect() };
+        for request in &requests {
+            for phase in request.patch.phases {
+                let rules = match phase {
+                    Phase::Prefill => &mut out.prefill,
+                    Phase::Decode => &mut out.decode,
+                };
+                (request.patch.apply)(&request.options, rules)?;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Refuses a model whose shapes the rules' blocks don't divide, by name of the linear.
+    pub(crate) fn check_shapes(&self, stock: Stock, config: &Config) -> Result<()> {
+        for rules in [&self.prefill, &self.decode] {
+            shapes::check(stock, rules, config)?;
+        }
+        for patch in &self.patches {
+            (patch.check)(config)?;
+        }
+        Ok(())
+    }
+
+    /// Rules of a phase.
+    pub(crate) fn rules(&self, phase: Phase) -> &Numerics {
+        match phase {
+            Phase::Prefill => &self.prefill,
+            Phase::Decode => &self.decode,
+        }
+    }
+
+    /// The different values that a rule takes over the phases.
+    pub(crate) fn distinct<T: PartialEq>(&self, rule: impl Fn(&Numerics) -> T) -> Vec<T> {
+        let (a, b) = (rule(&self.prefill), rule(&self.decode));
+        if a == b { vec![a] } else { vec![a, b] }
+    }
+
+    /// Patches that change this op in this phase.
+    pub(crate) fn patches_on(&self, op: Op, phase: Phase) -> impl Iterator<Item = &'static Patch> {
+        self.patches.iter().copied().filter(move |p| p.phases.contains(&phase) && p.ops.contains(&op))
+    }
+}
+
+#[cfg(test)]
+mod tests;

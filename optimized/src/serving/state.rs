@@ -1,0 +1,89 @@
+//! KV state of one layer and sequence (spec section 3): the window ring and the compressor's rows.
+
+use crate::ops::compress::CompressorWeights;
+
+/// Raw kv of the last W tokens in the official layout: token p at row p mod W.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    ring: Vec<f32>,
+    size: usize,
+    width: usize,
+    /// Tokens so far.
+    len: usize,
+}
+
+impl Window {
+    /// An empty ring of `size` rows of `width` values. Free rows are poisoned: a stale read shows as NaN.
+    pub(crate) fn new(size: usize, width: usize) -> Self {
+        Self { ring: vec![f32::NAN; size * width], size, width, len: 0 }
+    }
+
+    /// Writes the rows of the next tokens; of more than W rows only the last W stay.
+    pub(crate) fn write(&mut self, rows: &[f32]) {
+        let n = rows.len() / self.width;
+        for (i, row) in rows.chunks_exact(self.width).enumerate().skip(n.saturating_sub(self.size)) {
+            let at = (self.len + i) % self.size * self.width;
+            self.ring[at..at + self.width].copy_from_slice(row);
+        }
+        self.len += n;
+    }
+
+    /// The row of a token that is still in the window.
+    pub(crate) fn row(&self, position: usize) -> &[f32] {
+        debug_assert!(position < self.len && position + self.size >= self.len);
+        let at = position % self.size * self.width;
+        &self.ring[at..at + self.width]
+    }
+
+    /// Canonical content: the last min(n, W-1) rows by position.
+    pub(crate) fn canonical(&self) -> (Vec<f32>, Vec<i64>) {
+        let first = self.len - self.len.min(self.size - 1);
+        let rows = (first..self.len).flat_map(|p| self.row(p).iter().copied()).collect();
+        (rows, (first as i64..self.len as i64).collect())
+    }
+}
+
+/// Rows that wait for their window to complete, and the overlap rows of the last complete one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Compressor {
+    /// `[n mod r, c*hd]`.
+    pub pend_kvp: Vec<f32>,
+    /// `[n mod r, c*hd]`, WITHOUT ape.
+    pub pend_score: Vec<f32>,
+    /// `[r, hd]` Ca columns; empty before the first complete window, and where nothing overlaps.
+    pub prev_kvp: Vec<f32>,
+    /// `[r, hd]` Ca scores, WITH ape.
+    pub prev_score: Vec<f32>,
+    /// Windows completed so far.
+    pub windows: usize,
+}
+
+impl Compressor {
+    /// Takes one token's row and score; gives the pooled entry when its window is complete.
+    pub(crate) fn push(&mut self, w: &CompressorWeights, kvp: &[f32], score: &[f32]) -> Option<Vec<f32>> {
+        self.pend_kvp.extend_from_slice(kvp);
+        self.pend_score.extend_from_slice(score);
+        if self.pend_kvp.len() < w.ratio * w.width() {
+            return None;
+        }
+        let (width, hd) = (w.width(), w.head_dim());
+        let z: Vec<f32> = self.pend_score.iter().zip(&w.ape).map(|(s, a)| s + a).collect();
+        let own = self.pend_kvp.chunks_exact(width).zip(z.chunks_exact(width));
+        let entry = if w.overlap {
+            let mut slots: Vec<(&[f32], &[f32])> =
+                self.prev_kvp.chunks_exact(hd).zip(self.prev_score.chunks_exact(hd)).collect();
+            slots.extend(own.map(|(k, z)| (&k[hd..], &z[hd..])));
+            w.pool(&slots)
+        } else {
+            w.pool(&own.collect::<Vec<_>>())
+        };
+        if w.overlap {
+            let ca = |rows: &[f32]| rows.chunks_exact(width).flat_map(|r| r[..hd].iter().copied()).collect();
+            (self.prev_kvp, self.prev_score) = (ca(&self.pend_kvp), ca(&z));
+        }
+        self.pend_kvp.clear();
+        self.pend_score.clear();
+        self.windows += 1;
+        Some(entry)
+    }
+}

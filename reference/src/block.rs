@@ -1,0 +1,266 @@
+//! One block (spec 2.2): attention half row by row of each sequence with its carried state, then the feed-forward half
+//! of all lanes together, so that every expert is decoded once.
+
+use std::borrow::Cow;
+
+use karat_seam::{Block, Error, KvPart, KvView, LayerChoices, Result, RowId, Tap, Visitor};
+
+use crate::eye::Eye;
+use crate::linalg::Real;
+use crate::ops::attend::{Keys, attend};
+use crate::ops::experts::{self, Routed};
+use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
+use crate::ops::rms_norm::rms_norm;
+use crate::ops::rope::{Angles, Rope};
+use crate::ops::{
+    Ctx, compress, hc_coefficients::Coefficients, hc_mix, index, key_value, output, query, route, select,
+};
+use crate::state::{CompressorState, LayerState};
+use crate::weights::BlockWeights;
+
+/// Rows of a sequence that go through the attention half at a time.
+const PIECE: usize = 2048;
+
+/// Consecutive rows of one sequence of one lane, from the state that the rows before them left.
+pub(crate) struct Part<'a, T> {
+    /// Index of the lane's visitor.
+    pub(crate) lane: usize,
+    /// The rows; the first is at position `state.n`.
+    pub(crate) rows: &'a [RowId],
+    /// Input ids of the rows (hash routing).
+    pub(crate) ids: &'a [u32],
+    /// Replayed KV.
+    pub(crate) given: Option<&'a dyn KvView>,
+    /// Replayed decisions of the whole sequence.
+    pub(crate) forced: Option<&'a LayerChoices>,
+    /// Streams `[S,hc,D]`: in, then out.
+    pub(crate) h: Vec<T>,
+    /// Carried state.
+    pub(crate) state: LayerState<T>,
+}
+
+/// A block and what it needs from the model.
+pub(crate) struct Resident<'a, T> {
+    pub(crate) ctx: Ctx<'a>,
+    pub(crate) rope: &'a Rope,
+    pub(crate) block: Block,
+    pub(crate) weights: &'a BlockWeights<'a, T>,
+}
+
+impl<T: Real> Resident<'_, T> {
+    /// Runs every part through the block.
+    pub(crate) fn run(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
+        for part in parts.iter_mut() {
+            let stride = self.ctx.config.hc_mult * self.ctx.config.hidden_size;
+            for (i, rows) in part.rows.chunks(PIECE).enumerate() {
+                let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
+                let range = i * PIECE * stride..(i * PIECE + rows.len()) * stride;
+                let after =
+                    self.attention(&mut eye, part.given, part.forced, &mut part.state, &part.h[range.clone()])?;
+                part.h[range].copy_from_slice(&after);
+            }
+        }
+        self.feed_forward(sees, parts)
+    }
+
+    /// Coefficients and collapse; `taps` are pre, post, comb, collapsed.
+    fn mix_in(
+        &self,
+        eye: &mut Eye<'_>,
+        w: &HcWeights<T>,
+        h: &[T],
+        taps: [Tap; 4],
+    ) -> Result<(Coefficients<T>, Vec<T>)> {
+        let (hc, d) = (self.ctx.config.hc_mult, self.ctx.config.hidden_size);
+        let mut mix = hc_coefficients(self.ctx, w, h);
+        eye.tap(taps[0], &[hc], &mut mix.pre)?;
+        eye.tap(taps[1], &[hc], &mut mix.post)?;
+        eye.tap(taps[2], &[hc, hc], &mut mix.comb)?;
+        let mut x = hc_mix::collapse(self.ctx, &mix.pre, h);
+        eye.tap(taps[3], &[d], &mut x)?;
+        Ok((mix, x))
+    }
+
+    fn attention(
+        &self,
+        eye: &mut Eye<'_>,
+        given: Option<&dyn KvView>,
+        forced: Option<&LayerChoices>,
+        state: &mut LayerState<T>,
+        h: &[T],
+    ) -> Result<Vec<T>> {
+        let (ctx, c, w) = (self.ctx, self.ctx.config, &self.weights.attn);
+        let (heads, hd) = (c.num_attention_heads, c.head_dim);
+        let (s, first, seq) = (eye.rows.len(), state.n, eye.rows[0].seq);
+        let taps = [Tap::HcAttnPre, Tap::HcAttnPost, Tap::HcAttnComb, Tap::HcAttnCollapsed];
+        let (mix, collapsed) = self.mix_in(eye, &self.weights.hc_attn, h, taps)?;
+        let mut x = rms_norm(ctx.isa, &collapsed, &w.norm, c.rms_norm_eps);
+        eye.tap(Tap::AttnIn, &[c.hidden_size], &mut x)?;
+
+        let angles = Angles::at(self.rope, eye.rows.iter().map(|row| row.pos));
+        let mut qr = query::query_down(ctx, &x, &w.wq_a, &w.q_norm);
+        eye.tap(Tap::AttnQr, &[c.q_lora_rank], &mut qr)?;
+        let mut q = query::query_up(ctx, &qr, &w.wq_b, &angles);
+        eye.tap(Tap::AttnQ, &[heads, hd], &mut q)?;
+        let mut kv = key_value::key_value(ctx, &x, &w.wkv, &w.kv_norm, &angles);
+        eye.tap(Tap::AttnKv, &[hd], &mut kv)?;
+
+        if let Some(compressor) = &w.compressor {
+            let taps = [Tap::AttnKvp, Tap::AttnGateScore, Tap::AttnCkv];
+            self.compress(eye, compressor, &mut state.main, &x, taps)?;
+        }
+        let entries = given_rows(given, seq, KvPart::Entries, hd, 0, &state.main.entries)?;
+        let total = entries.len() / hd;
+        let mut scores = None;
+        if let Some(indexer) = &w.indexer {
+            let taps = [Tap::AttnIndexKvp, Tap::AttnIndexGateScore, Tap::AttnIndexK];
+            self.compress(eye, &indexer.compressor, &mut state.index, &x, taps)?;
+            let mut iq = index::index_query(ctx, &qr, &indexer.wq_b, &angles);
+            eye.tap(Tap::AttnIndexQ, &[c.index_n_heads, c.index_head_dim], &mut iq)?;
+            let mut iw = index::index_weights(ctx, &x, &indexer.weights_proj);
+            eye.tap(Tap::AttnIndexW, &[c.index_n_heads], &mut iw)?;
+            let ik = given_rows(given, seq, KvPart::IndexKeys, c.index_head_dim, 0, &state.index.entries)?;
+            let mut score = index::index_score(ctx, &iq, &ik, &iw, first, indexer.compressor.ratio);
+            eye.tap(Tap::AttnIndexScore, &[total], &mut score)?;
+            scores = Some(score);
+        }
+        let mut selected = Vec::new();
+        if let Some(compressor) = &w.compressor {
+            selected = match forced.filter(|f| !f.entries.is_empty()) {
+                Some(forced) => forced_entries(forced, first, s, total)?,
+                None => select::select(scores.as_deref(), c.index_topk, s, total, first, compressor.ratio),
+            };
+            eye.mask(Tap::AttnSelected, total, &mut selected)?;
+        }
+
+        let kept = state.win.len() / hd;
+        state.win.extend_from_slice(&kv);
+        let window = given_rows(given, seq, KvPart::Window, hd, first - kept, &state.win)?;
+        let keys = Keys { first: first - kept, window: &window, entries: &entries, selected: &selected };
+        let (mut o, mut lse) = attend(ctx, &q, keys, &w.sink, first);
+        eye.tap(Tap::AttnO, &[heads, hd], &mut o)?;
+        eye.tap(Tap::AttnLse, &[heads], &mut lse)?;
+        let surplus = (kept + s).saturating_sub(c.sliding_window - 1);
+        state.win.drain(..surplus * hd);
+        state.n += s;
+
+        let mut oa = output::output_down(ctx, &o, &w.wo_a, &angles);
+        eye.tap(Tap::AttnOa, &[c.o_groups * c.o_lora_rank], &mut oa)?;
+        let mut y = output::output_up(ctx, &oa, &w.wo_b);
+        eye.tap(Tap::AttnOut, &[c.hidden_size], &mut y)?;
+        let mut after = hc_mix::combine(ctx, &mix, h, &y);
+        eye.tap(Tap::HcAttnOut, &[c.hc_mult, c.hidden_size], &mut after)?;
+        Ok(after)
+    }
+
+    /// Projection and pooling; `taps` are kvp, score, entries.
+    fn compress(
+        &self,
+        eye: &mut Eye<'_>,
+        w: &compress::CompressorWeights<T>,
+        state: &mut CompressorState<T>,
+        x: &[T],
+        taps: [Tap; 3],
+    ) -> Result<()> {
+        let (mut kvp, mut score) = compress::project(self.ctx, w, x);
+        eye.tap(taps[0], &[w.columns()], &mut kvp)?;
+        eye.tap(taps[1], &[w.columns()], &mut score)?;
+        let first = state.entries.len() / w.width();
+        let mut fresh = compress::pool(self.ctx, w, self.rope, state, &kvp, &score);
+        eye.entries(taps[2], first, w.width(), &mut fresh)?;
+        state.entries.append(&mut fresh);
+        Ok(())
+    }
+
+    fn feed_forward(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
+        let (ctx, c, w) = (self.ctx, self.ctx.config, self.weights);
+        let (d, k) = (c.hidden_size, c.num_experts_per_tok);
+        let mut branches = Vec::with_capacity(parts.len());
+        for part in parts.iter() {
+            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
+            let taps = [Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb, Tap::HcFfnCollapsed];
+            let (mix, collapsed) = self.mix_in(&mut eye, &w.hc_ffn, &part.h, taps)?;
+            let mut x = rms_norm(ctx.isa, &collapsed, &w.ffn_norm, c.rms_norm_eps);
+            eye.tap(Tap::FfnIn, &[d], &mut x)?;
+            let mut logits = route::router_logits(ctx, &x, &w.router);
+            eye.tap(Tap::FfnRouterLogits, &[c.n_routed_experts], &mut logits)?;
+            let first = part.state.n - part.rows.len();
+            let mut idx = match part.forced.filter(|f| !f.experts.is_empty()) {
+                Some(forced) => forced_experts(forced, first, part.rows.len(), k, c.n_routed_experts)?,
+                None => route::choose(ctx, &logits, &w.router, part.ids),
+            };
+            eye.indices(Tap::FfnIdx, k, c.n_routed_experts, &mut idx)?;
+            let mut wt = route::weights(ctx, &logits, &idx);
+            eye.tap(Tap::FfnWt, &[k], &mut wt)?;
+            branches.push((mix, x, idx, wt));
+        }
+
+        let routed: Vec<_> = branches.iter().map(|(_, x, idx, wt)| Routed { x, idx, wt }).collect();
+        let mut acts = experts::expert_act(ctx, &routed, |e| w.experts.up(e).map_err(Error::source))?;
+        for (part, act) in parts.iter().zip(&mut acts) {
+            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
+            eye.tap(Tap::FfnExpertAct, &[k, c.moe_intermediate_size], act)?;
+        }
+        let sums = experts::expert_sum(ctx, &routed, &acts, |e| w.experts.down(e).map_err(Error::source))?;
+        drop(acts);
+
+        for ((part, (mix, x, ..)), mut sum) in parts.iter_mut().zip(&branches).zip(sums) {
+            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
+            eye.tap(Tap::FfnRouted, &[d], &mut sum)?;
+            let mut shared = experts::shared(ctx, &w.shared, x);
+            eye.tap(Tap::FfnShared, &[d], &mut shared)?;
+            let mut y = experts::combine(&sum, &shared);
+            eye.tap(Tap::FfnOut, &[d], &mut y)?;
+            part.h = hc_mix::combine(ctx, mix, &part.h, &y);
+            eye.tap(Tap::Out, &[c.hc_mult, d], &mut part.h)?;
+        }
+        Ok(())
+    }
+}
+
+fn forced_entries(forced: &LayerChoices, first: usize, s: usize, total: usize) -> Result<Vec<u8>> {
+    let short = || Error::Request(format!("forced entries end before position {}", first + s));
+    let mut mask = vec![0u8; s * total];
+    for (t, entries) in forced.entries.get(first..first + s).ok_or_else(short)?.iter().enumerate() {
+        for &w in entries {
+            let past = || Error::Request(format!("position {}: forced entry {w} of {total}", first + t));
+            *mask[t * total..(t + 1) * total].get_mut(w as usize).ok_or_else(past)? = 1;
+        }
+    }
+    Ok(mask)
+}
+
+fn forced_experts(forced: &LayerChoices, first: usize, s: usize, k: usize, limit: usize) -> Result<Vec<u32>> {
+    let short = || Error::Request(format!("forced experts end before position {}", first + s));
+    let idx = forced.experts.get(first * k..(first + s) * k).ok_or_else(short)?;
+    match idx.iter().find(|&&e| e as usize >= limit) {
+        Some(e) => Err(Error::Request(format!("forced expert {e} of {limit}"))),
+        None => Ok(idx.to_vec()),
+    }
+}
+
+/// Own rows, the first with position or index `first`, under those that a view holds.
+fn given_rows<'o, T: Real>(
+    given: Option<&dyn KvView>,
+    seq: u32,
+    part: KvPart,
+    width: usize,
+    first: usize,
+    own: &'o [T],
+) -> Result<Cow<'o, [T]>> {
+    let Some(rows) = given.and_then(|view| view.rows(seq, part)) else { return Ok(Cow::Borrowed(own)) };
+    if rows.values.len() % width != 0 {
+        let found = vec![rows.values.len()];
+        return Err(Error::Shape { at: format!("given {part:?}"), expected: vec![0, width], found });
+    }
+    let mut mixed = own.to_vec();
+    for (i, row) in rows.values.chunks_exact(width).enumerate() {
+        let at = rows.first as usize + i;
+        if let Some(own) = at.checked_sub(first).and_then(|i| mixed.get_mut(i * width..(i + 1) * width)) {
+            for (own, &v) in own.iter_mut().zip(row) {
+                *own = T::of(f64::from(v));
+            }
+        }
+    }
+    Ok(Cow::Owned(mixed))
+}

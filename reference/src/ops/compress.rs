@@ -1,0 +1,136 @@
+//! Compressor: r tokens to one entry (spec 2.7). The main one has width hd, the indexer's di; c = 2 for CSA, 1 for HCA.
+//!
+//! `kvp = x wkv^T`, `score = x wgate^T`, both `[S, c*width]`. Token p is slot `p mod r` of window `p div r`;
+//! `z = score + ape[slot]`. HCA: `entry[d] = sum_i softmax_i(z[i,d]) * kvp[i,d]` over the r slots, per channel.
+//! CSA: columns 0..width are series Ca, width..2*width Cb; entry w pools the r Ca rows of window w-1, then the r Cb rows
+//! of window w (window 0 has no Ca rows). Then RMSNorm, and rope at position w*r, the FIRST token of the window.
+//! An entry exists once all r tokens of its window are known.
+
+use rayon::prelude::*;
+
+use super::rms_norm::rms_norm;
+use super::rope::{Angles, Rope};
+use super::{Ctx, linear};
+use crate::linalg::{Packed, Real, pool_slots};
+use crate::state::CompressorState;
+
+/// Weights of one compressor.
+pub(crate) struct CompressorWeights<T> {
+    /// `[c*width, D]`
+    pub(crate) wkv: Packed<T>,
+    /// `[c*width, D]`
+    pub(crate) wgate: Packed<T>,
+    /// `[r, c*width]`
+    pub(crate) ape: Vec<T>,
+    /// `[width]`
+    pub(crate) norm: Vec<T>,
+    /// r.
+    pub(crate) ratio: usize,
+    /// True for CSA: c = 2.
+    pub(crate) overlap: bool,
+}
+
+impl<T> CompressorWeights<T> {
+    /// c*width.
+    pub(crate) fn columns(&self) -> usize {
+        self.ape.len() / self.ratio
+    }
+
+    /// Width of an entry.
+    pub(crate) fn width(&self) -> usize {
+        self.norm.len()
+    }
+}
+
+/// x `[S,D]` to (kvp, score), each `[S, c*width]`, score WITHOUT ape.
+pub(crate) fn project<T: Real>(ctx: Ctx<'_>, w: &CompressorWeights<T>, x: &[T]) -> (Vec<T>, Vec<T>) {
+    let d = ctx.config.hidden_size;
+    (linear(ctx, x, d, &w.wkv), linear(ctx, x, d, &w.wgate))
+}
+
+/// Takes new rows into the state and returns the entries that they complete, `[n, width]`. The caller appends them to
+/// the state's entries.
+pub(crate) fn pool<T: Real>(
+    ctx: Ctx<'_>,
+    w: &CompressorWeights<T>,
+    rope: &Rope,
+    state: &mut CompressorState<T>,
+    kvp: &[T],
+    score: &[T],
+) -> Vec<T> {
+    let (r, columns, width) = (w.ratio, w.columns(), w.width());
+    state.pend_kvp.extend_from_slice(kvp);
+    state.pend_score.extend_from_slice(score);
+    let first = state.entries.len() / width;
+    let windows = state.pend_kvp.len() / columns / r;
+    if windows == 0 {
+        return Vec::new();
+    }
+    let block = r * columns;
+    // z of all complete windows.
+    let mut z = state.pend_score[..windows * block].to_vec();
+    for window in z.chunks_exact_mut(block) {
+        for (z, &ape) in window.iter_mut().zip(&w.ape) {
+            *z = *z + ape;
+        }
+    }
+    let mut entries = vec![T::ZERO; windows * width];
+    entries.par_chunks_exact_mut(width).enumerate().for_each(|(i, entry)| {
+        let own = i * block..(i + 1) * block;
+        let column = if w.overlap { width..2 * width } else { 0..width };
+        let (mut values, mut scores) = (Vec::with_capacity(2 * r), Vec::with_capacity(2 * r));
+        if w.overlap && i > 0 {
+            let before = (i - 1) * block..i * block;
+            values.extend(state.pend_kvp[before.clone()].chunks_exact(columns).map(|row| &row[..width]));
+            scores.extend(z[before].chunks_exact(columns).map(|row| &row[..width]));
+        } else if let Some(prev) = state.prev.as_ref().filter(|_| w.overlap) {
+            values.extend(prev.kvp.chunks_exact(width));
+            scores.extend(prev.score.chunks_exact(width));
+        }
+        values.extend(state.pend_kvp[own.clone()].chunks_exact(columns).map(|row| &row[column.clone()]));
+        scores.extend(z[own].chunks_exact(columns).map(|row| &row[column.clone()]));
+        softmax_pool(ctx, &values, &scores, entry);
+    });
+    if w.overlap {
+        let last = (windows - 1) * block..windows * block;
+        let ca = |rows: &[T]| rows.chunks_exact(columns).flat_map(|row| row[..width].to_vec()).collect();
+        state.prev = Some(crate::state::Overlap { kvp: ca(&state.pend_kvp[last.clone()]), score: ca(&z[last]) });
+    }
+    state.pend_kvp.drain(..windows * block);
+    state.pend_score.drain(..windows * block);
+
+    let mut entries = rms_norm(ctx.isa, &entries, &w.norm, ctx.config.rms_norm_eps);
+    let angles = Angles::at(rope, (first..first + windows).map(|i| (i * r) as u32));
+    for (i, entry) in entries.chunks_exact_mut(width).enumerate() {
+        angles.rotate(i, entry, width);
+    }
+    entries
+}
+
+/// `out[d] = sum_i softmax_i(scores[i][d]) * values[i][d]`.
+fn softmax_pool<T: Real>(ctx: Ctx<'_>, values: &[&[T]], scores: &[&[T]], out: &mut [T]) {
+    let width = out.len();
+    let mut max = vec![T::NEG_INFINITY; width];
+    for row in scores {
+        for (max, &z) in max.iter_mut().zip(*row) {
+            if z > *max {
+                *max = z;
+            }
+        }
+    }
+    let mut den = vec![0f64; width];
+    let mut p = Vec::with_capacity(scores.len() * width);
+    for row in scores {
+        for d in 0..width {
+            let weight = (row[d] - max[d]).exp();
+            den[d] += weight.wide();
+            p.push(weight);
+        }
+    }
+    let p: Vec<&[T]> = p.chunks_exact(width).collect();
+    let mut num = vec![0f64; width];
+    pool_slots(ctx.isa, &p, values, &mut num, &mut vec![T::ZERO; width]);
+    for d in 0..width {
+        out[d] = T::of(num[d] / den[d]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Output projection (spec 2.9 last line, 2.10).
+//!
+//! o `[S,H,hd]`, inverse rope at the QUERY position, viewed as `[S,G,H/G*hd]`;
+//! `oa[t,g,:] = wo_a[g] o[t,g,:]`, `[S, G*o_lora]`; `y = oa wo_b^T` `[S,D]`.
+
+use rayon::prelude::*;
+
+use super::rope::Angles;
+use super::{Ctx, linear};
+use crate::linalg::{Packed, Real, matmul_into};
+
+/// o `[S,H,hd]` to oa `[S,G*o_lora]`; `wo_a` holds one weight `[o_lora, H/G*hd]` a group.
+pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, o: &[T], wo_a: &[Packed<T>], angles: &Angles<T>) -> Vec<T> {
+    let (hd, width) = (ctx.config.head_dim, ctx.config.num_attention_heads * ctx.config.head_dim);
+    let mut o = o.to_vec();
+    o.par_chunks_exact_mut(width).enumerate().with_min_len(16).for_each(|(t, o)| angles.rotate_back(t, o, hd));
+    let (group, rank) = (width / wo_a.len(), ctx.config.o_lora_rank);
+    let stride = wo_a.len() * rank;
+    let mut oa = vec![T::ZERO; o.len() / width * stride];
+    for (g, w) in wo_a.iter().enumerate() {
+        let x: Vec<&[T]> = o.chunks_exact(width).map(|row| &row[g * group..(g + 1) * group]).collect();
+        matmul_into(ctx.isa, &x, w, &mut oa, stride, g * rank);
+    }
+    oa
+}
+
+/// oa `[S,G*o_lora]` to `[S,D]`.
+pub(crate) fn output_up<T: Real>(ctx: Ctx<'_>, oa: &[T], wo_b: &Packed<T>) -> Vec<T> {
+    linear(ctx, oa, ctx.config.o_groups * ctx.config.o_lora_rank, wo_b)
+}

@@ -1,0 +1,100 @@
+//! Rotary position embedding (spec 2.6).
+//!
+//! Interleaved pairs on the LAST rd dims of a head: pair i = dims (2i, 2i+1) is rotated by `f32(pos) * inv_freq[i]`:
+//! `even' = e*cos - o*sin`, `odd' = e*sin + o*cos`; the inverse turns the sign of sin. Angles are radians in f32 in both
+//! modes. Sliding layers: `inv_freq[i] = base^(-2i/rd)`. Compressed layers: the other base with YaRN, for q, window kv,
+//! entries, index queries and index keys alike; neither cos/sin nor the softmax scale takes a factor.
+//! inv_freq is made in f32 steps, as spec 2.6 lists them; pow is libm's in f64, rounded to f32.
+
+use karat_model::Config;
+
+use crate::linalg::Real;
+
+/// Inverse frequencies of one rope.
+#[derive(Debug, Clone)]
+pub struct Rope {
+    /// `[rd/2]`, radians a position.
+    pub inv_freq: Vec<f32>,
+}
+
+impl Rope {
+    /// The rope of sliding layers and MTP blocks.
+    pub fn plain(config: &Config) -> Self {
+        Self { inv_freq: frequencies(config.rope_theta, config.qk_rope_head_dim) }
+    }
+
+    /// The rope of compressed layers: YaRN.
+    pub fn yarn(config: &Config) -> Self {
+        let (rd, yarn) = (config.qk_rope_head_dim, &config.yarn);
+        let base = config.compress_rope_theta;
+        let boundary = |rotations: f64| {
+            let turns = yarn.original_max_position_embeddings / (2.0 * std::f64::consts::PI * rotations);
+            rd as f64 * libm::log(turns) / (2.0 * libm::log(base))
+        };
+        let low = boundary(yarn.beta_fast).floor().max(0.0);
+        let mut high = boundary(yarn.beta_slow).ceil().min(rd as f64 - 1.0);
+        if low == high {
+            high += 0.001;
+        }
+        let mut inv_freq = frequencies(base, rd);
+        let factor = yarn.factor as f32;
+        for (i, inv) in inv_freq.iter_mut().enumerate() {
+            let ramp = ((i as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+            let g = 1.0 - ramp;
+            *inv = *inv / factor * (1.0 - g) + *inv * g;
+        }
+        Self { inv_freq }
+    }
+}
+
+fn frequencies(base: f64, rd: usize) -> Vec<f32> {
+    let exponent = |i: usize| (2 * i) as f32 / rd as f32;
+    (0..rd / 2).map(|i| 1.0 / libm::pow(base, f64::from(exponent(i))) as f32).collect()
+}
+
+/// Cosines and sines of some positions.
+#[derive(Debug, Clone, Default)]
+pub struct Angles<T> {
+    half: usize,
+    /// `[n, rd/2]` pairs (cos, sin).
+    turns: Vec<(T, T)>,
+}
+
+impl<T: Real> Angles<T> {
+    /// Of each position.
+    pub fn at(rope: &Rope, positions: impl IntoIterator<Item = u32>) -> Self {
+        let mut turns = Vec::new();
+        for pos in positions {
+            turns.extend(rope.inv_freq.iter().map(|&inv| {
+                let angle = f64::from(pos as f32 * inv);
+                (T::of(libm::cos(angle)), T::of(libm::sin(angle)))
+            }));
+        }
+        Self { half: rope.inv_freq.len(), turns }
+    }
+
+    fn row(&self, i: usize) -> &[(T, T)] {
+        &self.turns[i * self.half..(i + 1) * self.half]
+    }
+
+    /// Rotates the last rd dims of every head of row i in place: x `[heads, width]`.
+    pub fn rotate(&self, i: usize, x: &mut [T], width: usize) {
+        self.turn(i, x, width, false);
+    }
+
+    /// The inverse of [`Self::rotate`].
+    pub fn rotate_back(&self, i: usize, x: &mut [T], width: usize) {
+        self.turn(i, x, width, true);
+    }
+
+    fn turn(&self, i: usize, x: &mut [T], width: usize, back: bool) {
+        let turns = self.row(i);
+        for head in x.chunks_exact_mut(width) {
+            let pairs = head[width - 2 * self.half..].as_chunks_mut::<2>().0;
+            for ([e, o], &(cos, sin)) in pairs.iter_mut().zip(turns) {
+                let sin = if back { -sin } else { sin };
+                (*e, *o) = (*e * cos - *o * sin, *e * sin + *o * cos);
+            }
+        }
+    }
+}

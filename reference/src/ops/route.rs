@@ -1,0 +1,57 @@
+//! Router (spec 2.11).
+//!
+//! `logits = x gate^T` `[S,E]`; `s = sqrt(softplus(logits))`. Hash layers: experts of the row's INPUT id from tid2eid;
+//! others: the K best of `s + bias` (bias for selection only; ties: lower index). `wt = s[idx] / sum(s[idx]) * scale`,
+//! from the unbiased s, the sum in slot order. idx `[S,K]`, best first; wt `[S,K]`.
+
+use super::select::top_k;
+use super::{Ctx, linear};
+use crate::linalg::{Packed, Real, ordered_sum};
+
+/// Weights of a router.
+pub(crate) struct RouterWeights<T> {
+    /// `[E,D]`
+    pub(crate) gate: Packed<T>,
+    /// How experts are chosen.
+    pub(crate) choice: Choice<T>,
+}
+
+/// How a layer chooses experts.
+pub(crate) enum Choice<T> {
+    /// By score plus this bias `[E]`.
+    Scored(Vec<T>),
+    /// By id: `[V,K]`.
+    Hashed(Vec<u32>),
+}
+
+/// x `[S,D]` to router logits `[S,E]`.
+pub(crate) fn router_logits<T: Real>(ctx: Ctx<'_>, x: &[T], w: &RouterWeights<T>) -> Vec<T> {
+    linear(ctx, x, ctx.config.hidden_size, &w.gate)
+}
+
+/// Experts `[S,K]` of rows with these input ids.
+pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, ids: &[u32]) -> Vec<u32> {
+    let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
+    match &w.choice {
+        Choice::Hashed(table) => ids.iter().flat_map(|&id| &table[id as usize * k..][..k]).copied().collect(),
+        Choice::Scored(bias) => logits
+            .chunks_exact(experts)
+            .flat_map(|logits| {
+                let biased: Vec<T> = logits.iter().zip(bias).map(|(&v, &b)| v.softplus().sqrt() + b).collect();
+                top_k(&biased, k)
+            })
+            .collect(),
+    }
+}
+
+/// Routing weights `[S,K]` of the chosen experts.
+pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T> {
+    let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
+    let mut wt = Vec::with_capacity(idx.len());
+    for (logits, idx) in logits.chunks_exact(experts).zip(idx.chunks_exact(k)) {
+        let s: Vec<T> = idx.iter().map(|&e| logits[e as usize].softplus().sqrt()).collect();
+        let sum = ordered_sum(s.iter().copied());
+        wt.extend(s.iter().map(|s| T::of(s.wide() / sum * ctx.config.routed_scaling_factor)));
+    }
+    wt
+}

@@ -1,0 +1,266 @@
+//! Weights of a block, decoded from the checkpoint and packed for the kernels. Everything of a resident block is held
+//! once in f32 (or f64) except its routed experts, which are decoded one at a time where they are used.
+
+use std::sync::{Arc, OnceLock};
+
+use karat_model::config::LayerKind;
+use karat_model::{Checkpoint, Config, Error, Result};
+
+use crate::decode::{Decoder, plain_f32, plain_index};
+use crate::linalg::{Packed, Real};
+use crate::ops::compress::CompressorWeights;
+use crate::ops::experts::SharedWeights;
+use crate::ops::hc_coefficients::HcWeights;
+use crate::ops::head::HeadWeights;
+use crate::ops::mtp_input::MtpWeights;
+use crate::ops::route::{Choice, RouterWeights};
+
+/// Rows `first..first+n` of a stored weight, packed.
+pub(crate) fn pack<T: Real>(weight: &Decoder<'_>, first: usize, n: usize) -> Packed<T> {
+    Packed::from_rows(n, weight.cols(), |i, out| {
+        let mut row = vec![0f32; out.len()];
+        weight.row(first + i, &mut row);
+        for (out, v) in out.iter_mut().zip(row) {
+            *out = T::of(f64::from(v));
+        }
+    })
+}
+
+/// Reads tensors under one prefix (`layers.3`, `mtp.0`, or nothing for the ends of the model).
+#[derive(Clone)]
+pub(crate) struct Loader<'a> {
+    checkpoint: &'a Checkpoint,
+    prefix: String,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(checkpoint: &'a Checkpoint, prefix: impl Into<String>) -> Self {
+        Self { checkpoint, prefix: prefix.into() }
+    }
+
+    fn name(&self, name: &str) -> String {
+        if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
+    }
+
+    fn config(&self) -> &'a Config {
+        self.checkpoint.config()
+    }
+
+    /// A linear's weight, still encoded, of shape `[n,k]`.
+    pub(crate) fn decoder(&self, name: &str, n: usize, k: usize) -> Result<Decoder<'a>> {
+        let decoder = Decoder::new(self.checkpoint.linear(&self.name(name))?)?;
+        let found = [decoder.rows(), decoder.cols()];
+        if found == [n, k] {
+            return Ok(decoder);
+        }
+        let error = Error::input("a weight does not have the shape that the config asks for");
+        Err(error.at(decoder.name()).expected(format!("[{n}, {k}]")).found(format!("{found:?}")))
+    }
+
+    /// A linear's weight `[n,k]`.
+    fn linear<T: Real>(&self, name: &str, n: usize, k: usize) -> Result<Packed<T>> {
+        Ok(pack(&self.decoder(name, n, k)?, 0, n))
+    }
+
+    /// A plain tensor of `count` values.
+    fn plain<T: Real>(&self, name: &str, count: usize) -> Result<Vec<T>> {
+        let values = plain_f32(&self.checkpoint.tensor(&self.name(name))?, count)?;
+        Ok(values.into_iter().map(|v| T::of(f64::from(v))).collect())
+    }
+
+    /// A plain matrix `[n,k]` that is no linear by name (mHC fn).
+    fn matrix<T: Real>(&self, name: &str, n: usize, k: usize) -> Result<Packed<T>> {
+        let values: Vec<T> = self.plain(name, n * k)?;
+        Ok(Packed::from_rows(n, k, |i, out| out.copy_from_slice(&values[i * k..(i + 1) * k])))
+    }
+
+    fn hc<T: Real>(&self, part: &str) -> Result<HcWeights<T>> {
+        let (hc, d) = (self.config().hc_mult, self.config().hidden_size);
+        let n = (2 + hc) * hc;
+        Ok(HcWeights {
+            mix: self.matrix(&format!("{part}_fn"), n, hc * d)?,
+            base: self.plain(&format!("{part}_base"), n)?,
+            scale: self.plain(&format!("{part}_scale"), 3)?,
+        })
+    }
+
+    fn compressor<T: Real>(&self, name: &str, width: usize, kind: LayerKind) -> Result<Option<CompressorWeights<T>>> {
+        let Some(ratio) = kind.ratio() else { return Ok(None) };
+        let overlap = kind.has_indexer();
+        let columns = if overlap { 2 * width } else { width };
+        let d = self.config().hidden_size;
+        Ok(Some(CompressorWeights {
+            wkv: self.linear(&format!("{name}.wkv"), columns, d)?,
+            wgate: self.linear(&format!("{name}.wgate"), columns, d)?,
+            ape: self.plain(&format!("{name}.ape"), ratio * columns)?,
+            norm: self.plain(&format!("{name}.norm.weight"), width)?,
+            ratio,
+            overlap,
+        }))
+    }
+
+    fn attention<T: Real>(&self, kind: LayerKind) -> Result<AttentionWeights<T>> {
+        let c = self.config();
+        let (d, r, width) = (c.hidden_size, c.q_lora_rank, c.num_attention_heads * c.head_dim);
+        let (groups, rank) = (c.o_groups, c.o_lora_rank);
+        let wo_a = self.decoder("attn.wo_a", groups * rank, width / groups)?;
+        let indexer = if kind.has_indexer() {
+            let compressor = self.compressor("attn.indexer.compressor", c.index_head_dim, kind)?;
+            Some(IndexerWeights {
+                wq_b: self.linear("attn.indexer.wq_b", c.index_n_heads * c.index_head_dim, r)?,
+                weights_proj: self.linear("attn.indexer.weights_proj", c.index_n_heads, d)?,
+                compressor: compressor.ok_or_else(|| Error::input("an indexer without a ratio").at(&self.prefix))?,
+            })
+        } else {
+            None
+        };
+        Ok(AttentionWeights {
+            norm: self.plain("attn_norm.weight", d)?,
+            wq_a: self.linear("attn.wq_a", r, d)?,
+            q_norm: self.plain("attn.q_norm.weight", r)?,
+            wq_b: self.linear("attn.wq_b", width, r)?,
+            wkv: self.linear("attn.wkv", c.head_dim, d)?,
+            kv_norm: self.plain("attn.kv_norm.weight", c.head_dim)?,
+            sink: self.plain("attn.attn_sink", c.num_attention_heads)?,
+            compressor: self.compressor("attn.compressor", c.head_dim, kind)?,
+            indexer,
+            wo_a: (0..groups).map(|g| pack(&wo_a, g * rank, rank)).collect(),
+            wo_b: self.linear("attn.wo_b", d, groups * rank)?,
+        })
+    }
+
+    fn router<T: Real>(&self, hashed: bool) -> Result<RouterWeights<T>> {
+        let c = self.config();
+        let (e, k) = (c.n_routed_experts, c.num_experts_per_tok);
+        let choice = if hashed {
+            let table = self.checkpoint.tensor(&self.name("ffn.gate.tid2eid"))?;
+            Choice::Hashed(plain_index(&table, c.vocab_size * k, e)?)
+        } else {
+            Choice::Scored(self.plain("ffn.gate.bias", e)?)
+        };
+        Ok(RouterWeights { gate: self.linear("ffn.gate", e, c.hidden_size)?, choice })
+    }
+
+    fn shared<T: Real>(&self) -> Result<SharedWeights<T>> {
+        let (d, inner) = (self.config().hidden_size, self.config().shared_intermediate_size());
+        Ok(SharedWeights {
+            w1: self.linear("ffn.shared_experts.w1", inner, d)?,
+            w3: self.linear("ffn.shared_experts.w3", inner, d)?,
+            w2: self.linear("ffn.shared_experts.w2", d, inner)?,
+        })
+    }
+
+    /// A block. `keep` holds every expert that was decoded (sessions); otherwise each is dropped after its use.
+    pub(crate) fn block<T: Real>(&self, kind: LayerKind, hashed: bool, keep: bool) -> Result<BlockWeights<'a, T>> {
+        let empty = |n: usize| if keep { n } else { 0 };
+        let experts = self.config().n_routed_experts;
+        Ok(BlockWeights {
+            kind,
+            hc_attn: self.hc("hc_attn")?,
+            attn: self.attention(kind)?,
+            hc_ffn: self.hc("hc_ffn")?,
+            ffn_norm: self.plain("ffn_norm.weight", self.config().hidden_size)?,
+            router: self.router(hashed)?,
+            shared: self.shared()?,
+            experts: Experts {
+                loader: self.clone(),
+                up: (0..empty(experts)).map(|_| OnceLock::new()).collect(),
+                down: (0..empty(experts)).map(|_| OnceLock::new()).collect(),
+            },
+        })
+    }
+
+    /// The hyper-connection head under this prefix.
+    pub(crate) fn head<T: Real>(&self) -> Result<HeadWeights<T>> {
+        let (hc, d) = (self.config().hc_mult, self.config().hidden_size);
+        Ok(HeadWeights {
+            mix: self.matrix("hc_head_fn", hc, hc * d)?,
+            base: self.plain("hc_head_base", hc)?,
+            scale: self.plain("hc_head_scale", 1)?,
+            norm: self.plain("norm.weight", d)?,
+        })
+    }
+
+    /// The input of an MTP block.
+    pub(crate) fn mtp<T: Real>(&self) -> Result<MtpWeights<T>> {
+        let d = self.config().hidden_size;
+        Ok(MtpWeights {
+            e_proj: self.linear("e_proj", d, d)?,
+            h_proj: self.linear("h_proj", d, d)?,
+            enorm: self.plain("enorm.weight", d)?,
+            hnorm: self.plain("hnorm.weight", d)?,
+        })
+    }
+}
+
+/// Weights of an attention branch; shapes in the ops that use them.
+pub(crate) struct AttentionWeights<T> {
+    pub(crate) norm: Vec<T>,
+    pub(crate) wq_a: Packed<T>,
+    pub(crate) q_norm: Vec<T>,
+    pub(crate) wq_b: Packed<T>,
+    pub(crate) wkv: Packed<T>,
+    pub(crate) kv_norm: Vec<T>,
+    pub(crate) sink: Vec<T>,
+    pub(crate) compressor: Option<CompressorWeights<T>>,
+    pub(crate) indexer: Option<IndexerWeights<T>>,
+    /// One weight `[o_lora, H/G*hd]` a group.
+    pub(crate) wo_a: Vec<Packed<T>>,
+    pub(crate) wo_b: Packed<T>,
+}
+
+/// Weights of an indexer.
+pub(crate) struct IndexerWeights<T> {
+    pub(crate) wq_b: Packed<T>,
+    pub(crate) weights_proj: Packed<T>,
+    pub(crate) compressor: CompressorWeights<T>,
+}
+
+/// A resident block.
+pub(crate) struct BlockWeights<'a, T> {
+    pub(crate) kind: LayerKind,
+    pub(crate) hc_attn: HcWeights<T>,
+    pub(crate) attn: AttentionWeights<T>,
+    pub(crate) hc_ffn: HcWeights<T>,
+    pub(crate) ffn_norm: Vec<T>,
+    pub(crate) router: RouterWeights<T>,
+    pub(crate) shared: SharedWeights<T>,
+    pub(crate) experts: Experts<'a, T>,
+}
+
+/// The routed experts of a block.
+pub(crate) struct Experts<'a, T> {
+    loader: Loader<'a>,
+    up: Vec<OnceLock<Arc<[Packed<T>; 2]>>>,
+    down: Vec<OnceLock<Arc<Packed<T>>>>,
+}
+
+impl<T: Real> Experts<'_, T> {
+    /// w1 and w3 of expert e, each `[I,D]`.
+    pub(crate) fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>> {
+        kept(self.up.get(e), || {
+            let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
+            let load = |w: &str| self.loader.linear(&format!("ffn.experts.{e}.{w}"), inner, d);
+            Ok([load("w1")?, load("w3")?])
+        })
+    }
+
+    /// w2 of expert e, `[D,I]`.
+    pub(crate) fn down(&self, e: usize) -> Result<Arc<Packed<T>>> {
+        kept(self.down.get(e), || {
+            let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
+            self.loader.linear(&format!("ffn.experts.{e}.w2"), d, inner)
+        })
+    }
+}
+
+fn kept<X>(cell: Option<&OnceLock<Arc<X>>>, load: impl FnOnce() -> Result<X>) -> Result<Arc<X>> {
+    if let Some(held) = cell.and_then(OnceLock::get) {
+        return Ok(held.clone());
+    }
+    let fresh = Arc::new(load()?);
+    if let Some(cell) = cell {
+        return Ok(cell.get_or_init(|| fresh).clone());
+    }
+    Ok(fresh)
+}

@@ -1,0 +1,228 @@
+//! `karat-scenario/1`: a conversation as TOML.
+
+use std::path::Path;
+
+use karat_model::prompt::{Effort, EncodeOptions, Json, Message, Role};
+use karat_model::{Error, Result};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::check_name;
+use crate::cut::{Cut, Interruption};
+
+/// Name and version of the format.
+const FORMAT: &str = "karat-scenario/1";
+/// Far above any conversation.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// A conversation that both paths run. An assistant message in it is what the model generates there (teacher-forced);
+/// one that is interrupted goes on as the client saw it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// Name of its sequence: the stem of the file.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// How it is rendered.
+    pub options: EncodeOptions,
+    /// The conversation in the OpenAI shape, tools on its system message.
+    pub messages: Vec<Message>,
+    /// Which of the messages were interrupted; one entry a message.
+    pub(crate) interruptions: Vec<Option<Interruption>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    format: Spanned<String>,
+    title: String,
+    #[serde(default)]
+    options: Options,
+    tools: Option<Spanned<String>>,
+    messages: Vec<Spanned<Json>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    thinking: bool,
+    drop_thinking: bool,
+    effort: Option<Spanned<String>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let EncodeOptions { thinking, drop_thinking, .. } = EncodeOptions::default();
+        Self { thinking, drop_thinking, effort: None }
+    }
+}
+
+/// Where a message's error is: file and line.
+struct Source<'a> {
+    label: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn line(&self, byte: usize) -> String {
+        let before = self.text.get(..byte).unwrap_or_default();
+        format!("{}:{}", self.label, before.matches('\n').count() + 1)
+    }
+
+    /// A spanned array table begins behind its header; its error is about the lines from there on.
+    fn of<T>(&self, spanned: &Spanned<T>) -> String {
+        self.line(spanned.span().start)
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario file.
+    pub fn load(path: &Path) -> Result<Self> {
+        let label = path.display().to_string();
+        let unreadable = |e: std::io::Error| Error::input("the scenario can't be read").at(&label).found(e);
+        let size = std::fs::metadata(path).map_err(unreadable)?.len();
+        if size > MAX_BYTES {
+            return Err(Error::input("the file is too large for a scenario")
+                .at(&label)
+                .expected(format!("at most {MAX_BYTES} bytes"))
+                .found(size));
+        }
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            Error::input("not a UTF-8 text")
+                .at(&label)
+                .found(format!("other bytes at {}", e.utf8_error().valid_up_to()))
+        })?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::from_toml(&name, &label, &text)
+    }
+
+    /// A scenario from the text of a file. `name` becomes the id of its sequence, `label` stands in messages.
+    pub fn from_toml(name: &str, label: &str, text: &str) -> Result<Self> {
+        check_name(name).map_err(|e| e.at(label).hint("rename the file"))?;
+        let source = Source { label, text };
+        let file: File = toml::from_str(text).map_err(|e| {
+            let place = e.span().map_or_else(|| label.to_owned(), |span| source.line(span.start));
+            Error::input(e.message().trim().replace('\n', " ")).at(place)
+        })?;
+        if file.format.get_ref() != FORMAT {
+            return Err(Error::input("unknown format")
+                .at(source.of(&file.format))
+                .expected(FORMAT)
+                .found(format!("{:?}", file.format.get_ref())));
+        }
+        let effort = file.options.effort.map(|word| {
+            Effort::from_name(word.get_ref()).ok_or_else(|| {
+                Error::input("unknown effort")
+                    .at(source.of(&word))
+                    .expected("low, high or max")
+                    .found(format!("{:?}", word.get_ref()))
+            })
+        });
+        let Options { thinking, drop_thinking, .. } = file.options;
+        let options = EncodeOptions { thinking, drop_thinking, effort: effort.transpose()? };
+        let mut scenario =
+            Self { name: name.to_owned(), title: file.title, options, messages: vec![], interruptions: vec![] };
+        for spanned in file.messages {
+            let place = source.of(&spanned);
+            let (message, interruption) = message(spanned.into_inner()).map_err(|e| e.at(place))?;
+            scenario.messages.push(message);
+            scenario.interruptions.push(interruption);
+        }
+        if scenario.messages.is_empty() {
+            return Err(Error::input("a scenario needs messages").at(label));
+        }
+        if let Some(tools) = &file.tools {
+            scenario.add_tools(tools.get_ref()).map_err(|e| e.at(source.of(tools)))?;
+        }
+        Ok(scenario)
+    }
+
+    /// Tools of a request belong to its first system message; without one they get an empty one in front.
+    fn add_tools(&mut self, text: &str) -> Result<()> {
+        let tools = json_text("tools", text)?;
+        let carrier = Json::Object(vec![
+            ("role".to_owned(), Json::Str("system".to_owned())),
+            ("content".to_owned(), Json::Str(String::new())),
+            ("tools".to_owned(), tools),
+        ]);
+        let carrier = Message::from_json(&carrier)?;
+        match self.messages.iter_mut().find(|m| m.role == Role::System) {
+            Some(system) if system.tools.is_empty() => system.tools = carrier.tools,
+            Some(_) => return Err(Error::input("the system message has tools already").at("tools")),
+            None => {
+                self.messages.insert(0, carrier);
+                self.interruptions.insert(0, None);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message of the OpenAI shape with the fields of a scenario taken out.
+fn message(json: Json) -> Result<(Message, Option<Interruption>)> {
+    let Json::Object(fields) = json else {
+        return Err(Error::input("a message is a table").found(json.kind()));
+    };
+    let mut left = Vec::with_capacity(fields.len());
+    let (mut interrupted, mut cut) = (false, None);
+    for (name, value) in fields {
+        refuse_dates(&value).map_err(|e| e.at(&name))?;
+        match name.as_str() {
+            "interrupted" => match value {
+                Json::Bool(v) => interrupted = v,
+                other => {
+                    return Err(Error::input("wrong kind of value").at(name).expected("a boolean").found(other.kind()));
+                }
+            },
+            "cut" => cut = Some(Cut::from_json(&value).map_err(|e| e.at(&name))?),
+            // Tables lose the order of their keys; these two are rendered in it.
+            "tools" | "response_format" => match value {
+                Json::Str(text) => left.push((name.clone(), json_text(&name, &text)?)),
+                other => {
+                    return Err(Error::input("in a scenario this is a JSON text, which keeps the order of keys")
+                        .at(name)
+                        .expected("a string")
+                        .found(other.kind()));
+                }
+            },
+            _ => left.push((name, value)),
+        }
+    }
+    let message = Message::from_json(&Json::Object(left))?;
+    let interruption = match (cut, interrupted) {
+        (Some(cut), _) => Some(Interruption::Cut(cut)),
+        (None, true) => Some(Interruption::AsWritten),
+        (None, false) => None,
+    };
+    if interruption.is_some() {
+        if message.role != Role::Assistant {
+            return Err(Error::input("only an assistant message can be interrupted"));
+        }
+        if interruption == Some(Interruption::AsWritten) && !message.tool_calls.is_empty() {
+            return Err(Error::input("an interrupted answer never reached its tool calls").at("tool_calls"));
+        }
+    }
+    Ok((message, interruption))
+}
+
+fn json_text(name: &str, text: &str) -> Result<Json> {
+    Json::parse(text).map_err(|e| Error::input("not a JSON text").at(name).found(e))
+}
+
+/// TOML's dates have no JSON form; serde hands them over as a table with a private key.
+fn refuse_dates(json: &Json) -> Result<()> {
+    match json {
+        Json::Object(entries) => entries.iter().try_for_each(|(key, value)| {
+            if key.starts_with("$__toml_private") {
+                return Err(Error::input("a date has no JSON form").hint("put it in quotes"));
+            }
+            refuse_dates(value)
+        }),
+        Json::Array(items) => items.iter().try_for_each(refuse_dates),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
