@@ -1,7 +1,9 @@
 //! One candidate of a lockstep run: a path with what it claims.
 
+use std::sync::Arc;
+
 use karat_diff::Claims;
-use karat_seam::Path;
+use karat_seam::{Path, Phase, RowId};
 
 use crate::predict::PatchSpec;
 
@@ -19,4 +21,21 @@ pub struct Candidate<'a> {
     pub backend: String,
     /// How its rows came about.
     pub history: String,
+    /// Whether its indexer rotates queries and keys by the Hadamard matrix, in prefill and in decode.
+    pub rotates: [bool; 2],
+    /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
+    pub holds: Option<Arc<[RowId]>>,
+}
+
+impl<'a> Candidate<'a> {
+    /// A candidate that computes every row, without patches and without rotation.
+    pub fn new(patch_set: impl Into<String>, path: &'a dyn Path, claims: Claims) -> Self {
+        let (backend, history) = ("cpu".to_string(), "cold".to_string());
+        let patch_set = patch_set.into();
+        Self { patch_set, path, claims, patches: Vec::new(), backend, history, rotates: [false; 2], holds: None }
+    }
+
+    pub(crate) fn rotates_in(&self, phase: Phase) -> bool {
+        self.rotates[usize::from(phase == Phase::Decode)]
+    }
 }

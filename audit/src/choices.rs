@@ -4,15 +4,15 @@ use karat_seam::{Choices, LayerChoices, Recorded, Recorder, Requests, Site, Tap}
 
 use crate::facts::LayerFacts;
 
-/// Decisions of one layer. Only real decisions are forced: experts that a score selects, entries that a score selects.
-/// Impossible ones (out of range, not yet visible, not for every row) are left to golden: the comparison of decisions
-/// shows them.
+/// Decisions of one layer: experts in the candidate's slots, and entries where a score selects them. Impossible ones
+/// (out of range, not yet visible, not for every row) are left to golden: the comparison of decisions shows them.
+/// Whether forced decisions are right is judged there too.
 pub(crate) fn of(l: u16, seen: &Recorder, requests: &Requests, facts: &LayerFacts) -> Choices {
     let mut choices = Choices::default();
     for (seq, sequence) in requests.seqs.iter().enumerate() {
         let (seq, len) = (seq as u32, sequence.ids.len());
         let get = |tap| seen.get(Site::layer(l, tap), seq).filter(|r| covers(r, len));
-        let experts = facts.scored_experts.and_then(|n| get(Tap::FfnIdx).and_then(|r| experts(r, n)));
+        let experts = get(Tap::FfnIdx).and_then(|r| experts(r, facts));
         let entries = facts
             .ratio
             .filter(|_| facts.selects_entries)
@@ -28,13 +28,15 @@ fn covers(rec: &Recorded, len: usize) -> bool {
     rec.rows.len() == len && rec.rows.iter().enumerate().all(|(i, r)| r.pos as usize == i)
 }
 
-fn experts(rec: &Recorded, n: usize) -> Option<Vec<u32>> {
+fn experts(rec: &Recorded, facts: &LayerFacts) -> Option<Vec<u32>> {
     let values = rec.tensor.as_i64("ffn.idx").ok()?;
-    let chosen: Vec<u32> =
-        values.iter().map(|&v| u32::try_from(v).ok().filter(|v| (*v as usize) < n)).collect::<Option<_>>()?;
+    let chosen: Vec<u32> = values
+        .iter()
+        .map(|&v| u32::try_from(v).ok().filter(|v| (*v as usize) < facts.experts))
+        .collect::<Option<_>>()?;
     let distinct = |row: &[u32]| row.iter().enumerate().all(|(i, e)| !row[..i].contains(e));
-    let width = rec.tensor.width().max(1);
-    chosen.chunks(width).all(distinct).then_some(chosen)
+    let width = rec.tensor.width();
+    (width == facts.experts_per_token && chosen.chunks(width.max(1)).all(distinct)).then_some(chosen)
 }
 
 fn entries(rec: &Recorded, ratio: u32) -> Option<Vec<Vec<u32>>> {

@@ -1,6 +1,5 @@
 //! One numeric tap of one sequence: rows of `taps.csv`, one a phase and part.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use karat_bundle::TapRow;
@@ -11,7 +10,7 @@ use karat_seam::{Phase, Recorded, RowId, Site, Tap, Tensor};
 use crate::candidate::Candidate;
 use crate::place::Place;
 use crate::storage::storage;
-use crate::{Error, Result, align, predict};
+use crate::{Error, Result, align, predict, rotate};
 
 /// What the lanes saw of one tap.
 #[derive(Clone, Copy)]
@@ -62,13 +61,16 @@ pub(crate) fn tap(at: &Context<'_>, site: Site, seen: Seen<'_>) -> Result<Vec<Ta
         .map(|r| r.tensor.width())
         .max()
         .unwrap_or(0);
-    let take = |rec: &'_ Recorded| align::take(site.tap, rec, &rows, width).map(Cow::into_owned);
+    let phases: Vec<Phase> = rows.iter().map(|r| at.phase(site.tap, *r)).collect();
+    let rotate: Vec<bool> =
+        phases.iter().map(|p| rotate::is_rotated(site.tap) && at.candidate.rotates_in(*p)).collect();
+    let take =
+        |rec: &'_ Recorded| align::take(site.tap, rec, &rows, width).map(|t| rotate::rows(t, &rotate).into_owned());
     let missing = || Error::Seam(karat_seam::Error::Request(format!("{name}: golden did not compute every row")));
     let candidate = align::narrow(align::take(site.tap, seen.candidate, &rows, width).ok_or_else(missing)?);
     let golden = take(seen.golden).ok_or_else(missing)?;
     let on_x2 = seen.on_x2.and_then(take);
     let floor = seen.floor.and_then(take);
-    let phases: Vec<Phase> = rows.iter().map(|r| at.phase(site.tap, *r)).collect();
     let mut grid = Grid::of(&candidate).classes(phases.iter().map(|p| *p as u32).collect())?;
     if site.tap.is_streams() && candidate.shape.len() == 3 {
         grid = grid.equal_parts(candidate.shape[1])?;

@@ -17,8 +17,12 @@ pub struct LayerFacts {
     pub ratio: Option<u32>,
     /// True when entries are selected by score (CSA): a decision that noise may flip.
     pub selects_entries: bool,
-    /// Number of experts when they are selected by score; `None` for hash routing, which is no decision.
-    pub scored_experts: Option<usize>,
+    /// Number of routed experts.
+    pub experts: usize,
+    /// Experts a token.
+    pub experts_per_token: usize,
+    /// True when experts follow from the token id: no decision, and no noise may change it.
+    pub hash_routing: bool,
     /// `[E]` selection bias; empty for hash routing.
     pub bias: Vec<f32>,
 }
@@ -33,7 +37,9 @@ impl Facts {
             layers.push(LayerFacts {
                 ratio: kind.ratio().map(|r| r as u32),
                 selects_entries: kind.has_indexer(),
-                scored_experts: (!hash).then_some(config.n_routed_experts),
+                experts: config.n_routed_experts,
+                experts_per_token: config.num_experts_per_tok,
+                hash_routing: hash,
                 bias: if hash { Vec::new() } else { plain(checkpoint, &format!("layers.{l}.ffn.gate.bias"))? },
             });
         }

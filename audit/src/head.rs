@@ -7,7 +7,7 @@ use karat_bundle::{FlipRow, TapRow, TokenRow};
 use karat_diff::logits::{Position, expected_flip_probability, positions};
 use karat_seam::{Block, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap};
 
-use crate::layer::{Lanes, compare_block};
+use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
 use crate::place::Place;
 use crate::progress::Steps;
@@ -15,7 +15,7 @@ use crate::{Result, align};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
-/// See `decisions`: flips within this many standard deviations (times √2) are explained.
+/// So many standard deviations of the number of flips that noise makes may lie between observed and expected.
 const SIGMAS: f64 = 4.0;
 
 /// Compared logits of one sequence under one patch set.
@@ -31,8 +31,8 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         steps.next(&format!("{} head", candidate.patch_set))?;
         let start = Instant::now();
         runner.seen = Recorder::all();
-        let input = runner.x.as_ref().unwrap_or(&walk.x);
-        let mut lanes = [Lane::new(input, &mut runner.seen)];
+        let input = input(candidate, runner.x.as_ref(), &walk.x);
+        let mut lanes = [Lane::new(&input, &mut runner.seen)];
         match candidate.path.head(&mut lanes) {
             Ok(_) => {}
             Err(SeamError::Unsupported { .. }) => {
@@ -106,7 +106,7 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
     let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
     let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
     let spans = sequence.spans();
-    let mut gates: BTreeMap<Phase, TapRow> = BTreeMap::new();
+    let mut gates: BTreeMap<Phase, Gate> = BTreeMap::new();
     for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
         let phase = candidate.path.phase_of(*row);
         let s = noise(*row);
@@ -157,21 +157,47 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, noise
             });
         }
         let Some(s) = s else { continue };
-        let gate = gates.entry(phase).or_insert_with(|| {
-            let mut gate = place.row(Site { block: Block::Head, tap: Tap::Logits }, phase);
-            gate.part = "argmax".to_string();
-            gate.gate = "unexplained_flips".to_string();
-            (gate.value, gate.tolerance) = (Some(0.0), Some(0.0));
-            gate
-        });
-        gate.n += 1;
+        let gate = gates.entry(phase).or_default();
+        let p_flip = expected_flip_probability(p.margin_golden, s);
         gate.rows += 1;
         gate.nonfinite += p.nonfinite;
-        let explained = !p.is_flip() || p.flip_margin <= SIGMAS * s * std::f64::consts::SQRT_2;
-        if !explained {
-            gate.value = gate.value.map(|v| v + 1.0);
-            gate.max_abs_position = gate.max_abs_position.or(Some(u64::from(row.pos)));
+        gate.observed += f64::from(u8::from(p.is_flip()));
+        gate.expected += p_flip;
+        gate.variance += p_flip * (1.0 - p_flip);
+        if p.is_flip() && gate.worst.is_none_or(|(margin, _)| p.flip_margin / s > margin) {
+            gate.worst = Some((p.flip_margin / s, row.pos));
         }
     }
-    walk.out.taps.extend(gates.into_values());
+    let site = Site { block: Block::Head, tap: Tap::Logits };
+    for (phase, gate) in gates {
+        let row = gate.row(place.row(site, phase));
+        walk.out.taps.push(row);
+    }
+}
+
+/// Flips of the most likely id in one phase, against what stock's noise explains.
+#[derive(Default)]
+struct Gate {
+    rows: u64,
+    nonfinite: u64,
+    observed: f64,
+    expected: f64,
+    variance: f64,
+    /// Largest margin over noise, and its position.
+    worst: Option<(f64, u32)>,
+}
+
+impl Gate {
+    fn row(&self, mut row: TapRow) -> TapRow {
+        row.part = "argmax".to_string();
+        row.n = self.rows;
+        row.rows = self.rows;
+        row.nonfinite = self.nonfinite;
+        row.gate = "excess_flips".to_string();
+        row.value = Some(self.observed - self.expected);
+        row.predicted = Some(self.variance.sqrt());
+        row.tolerance = Some(SIGMAS * self.variance.sqrt());
+        row.max_abs_position = self.worst.map(|(_, pos)| u64::from(pos));
+        row
+    }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicBool;
 use karat_bundle::{Model, Run, Scenario};
 use karat_model::Checkpoint;
 use karat_seam::{Requests, Site};
+use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Glob, Progress, Result};
+use crate::{Error, Progress, Result};
 
 /// Conversations to run, with the scenario that each sequence belongs to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +30,7 @@ pub struct Job<'a> {
     /// What to run.
     pub inputs: Inputs,
     /// Compare only these taps.
-    pub taps: Option<Glob>,
+    pub taps: Option<TapGlob>,
     /// Run only this many layers.
     pub layers: Option<u16>,
     /// Measure golden's f64 floor even where it is not needed.
@@ -55,7 +56,7 @@ impl Job<'_> {
     }
 
     pub(crate) fn wants(&self, site: Site) -> bool {
-        self.taps.as_ref().is_none_or(|glob| glob.matches(site))
+        self.taps.as_ref().is_none_or(|glob| glob.admits(site))
     }
 
     /// Provenance that does not depend on the candidate.

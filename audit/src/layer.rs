@@ -1,11 +1,13 @@
 //! One layer of the lockstep loop.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_diff::{Grid, Storage, Sums, measure};
-use karat_seam::{Block, Choices, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, Site, Tap};
+use karat_seam::{Block, Choices, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, Site, Streams, Tap};
 
+use crate::candidate::Candidate;
 use crate::compare::{self, Context, Seen};
 use crate::facts::LayerFacts;
 use crate::lockstep::{Walk, follows_slots};
@@ -42,15 +44,14 @@ fn run_candidates(
     l: u16,
     facts: &LayerFacts,
     steps: &mut Steps<'_>,
-) -> Result<Vec<Option<karat_seam::Streams>>> {
+) -> Result<Vec<Option<Streams>>> {
     let mut next = Vec::new();
     for (candidate, runner) in walk.setup.candidates.iter().zip(&mut walk.runners) {
         steps.next(&format!("{} layer {l}", candidate.patch_set))?;
         let start = Instant::now();
         runner.seen = Recorder::new(|site| !site.tap.is_state());
-        // A trace replays what it holds whatever goes in.
-        let input = runner.x.as_ref().unwrap_or(&walk.x);
-        let mut lanes = [Lane::new(input, &mut runner.seen)];
+        let input = input(candidate, runner.x.as_ref(), &walk.x);
+        let mut lanes = [Lane::new(&input, &mut runner.seen)];
         let ran = candidate.path.layer(l).and_then(|layer| layer.run(&mut lanes));
         let streams = lanes[0].out.take().map(|out| out.streams);
         match ran {
@@ -67,6 +68,19 @@ fn run_candidates(
         walk.out.wall[1] += start.elapsed().as_secs_f64();
     }
     Ok(next)
+}
+
+/// What goes into a candidate's block: its own streams; for a trace any streams with the rows that it holds.
+pub(crate) fn input<'a>(candidate: &Candidate<'_>, own: Option<&'a Streams>, golden: &'a Streams) -> Cow<'a, Streams> {
+    match (&candidate.holds, own) {
+        (Some(rows), _) if *rows != golden.rows => {
+            let picked = align::gather(&golden.rows, &golden.data, rows);
+            picked.map_or(Cow::Borrowed(golden), |data| {
+                Cow::Owned(Streams { rows: rows.clone(), data: data.into_owned() })
+            })
+        }
+        (_, own) => Cow::Borrowed(own.unwrap_or(golden)),
+    }
 }
 
 /// Golden in f64 on the first candidate's x', with the same decisions.

@@ -11,7 +11,6 @@ mod decisions;
 mod error;
 mod facts;
 mod finish;
-mod glob;
 mod head;
 mod job;
 mod layer;
@@ -21,20 +20,20 @@ mod place;
 mod plan;
 mod predict;
 mod progress;
+mod rotate;
 mod storage;
-mod tokens;
+mod trace;
 
 pub use candidate::Candidate;
 pub use error::{Error, Result};
 pub use facts::{Facts, LayerFacts};
-pub use glob::Glob;
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use plan::{Subject, audit};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
 pub use storage::storage;
-pub use tokens::{parse_tokens, read_tokens};
+pub use trace::{TraceJob, audit_trace, requests_of};
 
 #[cfg(test)]
 mod tests;

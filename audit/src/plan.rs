@@ -6,6 +6,7 @@ use karat_bundle::{Bundle, Candidate as RunCandidate};
 use karat_diff::Claims;
 use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
+use karat_seam::Phase;
 
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
@@ -62,9 +63,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let candidates = paths
         .iter()
         .map(|p| {
-            let (patch_set, patches, path) = (p.0.clone(), p.1.clone(), &p.2);
-            let history = subject.history.to_string();
-            Candidate { patch_set, path, claims, patches, backend: "cpu".to_string(), history }
+            let rotates = [Phase::Prefill, Phase::Decode].map(|phase| p.2.numerics(phase).index.hadamard);
+            let (patches, history) = (p.1.clone(), subject.history.to_string());
+            Candidate { patches, history, rotates, ..Candidate::new(p.0.clone(), &p.2, claims) }
         })
         .collect();
     let lockstep = Lockstep {

@@ -84,7 +84,8 @@ table! {
         verdict: Option<Verdict>,
         /// Place in op order over the whole model: smaller came first.
         order: u64,
-        /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2 or unexplained_flips; empty when not gated.
+        /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2, unexplained_flips (decisions that the formats' noise
+        /// cannot have changed) or excess_flips (observed less expected); empty when not gated.
         gate: String,
         /// The injected error in the gate's unit.
         value: Option<f64>,

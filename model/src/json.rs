@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
 ///
 /// # Errors
 /// Not JSON (with line and column), a key twice, not an object, more than `limit` bytes.
-pub(crate) fn object(what: &str, bytes: &[u8], limit: usize) -> Result<Map<String, Value>> {
+pub fn object(what: &str, bytes: &[u8], limit: usize) -> Result<Map<String, Value>> {
     if bytes.len() > limit {
         return Err(Error::input("file is too large for what it holds")
             .at(what)

@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod diff;
 mod error;
+pub mod files;
 pub mod formats;
 pub mod inspect;
 mod json;

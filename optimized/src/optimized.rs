@@ -12,7 +12,7 @@ use crate::layer::{Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
-use crate::plan::{Plan, Product, Resolved};
+use crate::plan::{Numerics, Plan, Product, Resolved};
 use crate::serving::{Counters, Coverage, Schedule, Segment};
 
 /// The optimized path on one checkpoint, one set of requests and one plan.
@@ -56,6 +56,11 @@ impl Optimized {
     /// The plan that it runs.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Rules of a phase: the stock profile's with the patches applied.
+    pub fn numerics(&self, phase: Phase) -> &Numerics {
+        self.resolved.rules(phase)
     }
 
     /// What was executed so far.

@@ -46,10 +46,24 @@ fn the_checkpoint_that_the_broken_ones_come_from_opens() {
 }
 
 #[test]
+fn broken_traces_do_not_open() {
+    each(Kind::Trace, |_, dir| karat_trace::Trace::open(dir).map(|_| ()));
+}
+
+#[test]
 fn broken_tokenizers_and_prompt_texts_are_refused() {
     each(Kind::Prompt, |_, dir| {
         let checkpoint = Checkpoint::open(dir)?;
         Tokenizer::of(&checkpoint)?;
         Encoder::of(&checkpoint).map(|_| ())
+    });
+}
+
+#[test]
+fn broken_token_files_are_refused() {
+    each(Kind::Tokens, |_, dir| {
+        let path = dir.join("tokens.json");
+        let bytes = std::fs::read(&path).map_err(|e| Error::input("file can't be read").at(path.display()).found(e))?;
+        karat_scenarios::read_tokens("tokens.json", &bytes, 512).map(|_| ())
     });
 }

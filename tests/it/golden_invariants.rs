@@ -61,6 +61,14 @@ fn chunking_changes_no_bit() {
     }
 }
 
+/// A cold run takes a long sequence through attention in pieces of 2048 rows.
+#[test]
+fn long_sequences_keep_the_bits() {
+    let ids = ids(2100, 9);
+    let golden = golden(&ids, 2);
+    assert_eq!(chunked(&golden, &ids, split(2100, 701)), cold(&golden));
+}
+
 #[test]
 fn threads_change_no_bit() {
     let ids = ids(333, 3);

@@ -1,10 +1,12 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
+mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
 mod decoders_equal;
+mod docs;
 mod encoding;
 mod golden_invariants;
 mod optimized_drive;
@@ -13,4 +15,5 @@ mod optimized_ops;
 mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
+mod oracle_trace;
 mod seam_contract;

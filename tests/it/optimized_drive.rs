@@ -1,6 +1,6 @@
 //! Drives the optimized path on the oracle's tiny checkpoint for the tests beside it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use karat_model::Checkpoint;
 use karat_optimized::{History, Optimized, Plan, Stock};
@@ -9,7 +9,9 @@ use karat_tests::tiny_v4_files;
 
 /// The oracle's tiny checkpoint.
 pub(crate) fn tiny() -> Arc<Checkpoint> {
-    Arc::new(Checkpoint::from_memory("tiny-v4", tiny_v4_files()).unwrap())
+    static TINY: OnceLock<Arc<Checkpoint>> = OnceLock::new();
+    let open = || Arc::new(Checkpoint::from_memory("tiny-v4", tiny_v4_files()).unwrap());
+    Arc::clone(TINY.get_or_init(open))
 }
 
 /// One prompt with the ids of an oracle tensor.

@@ -229,13 +229,14 @@ fn what_a_visitor_writes_is_what_the_path_goes_on_with() {
     let cold = record(&path);
     let x = path.embed(&mut NoTaps).unwrap();
     let input = karat_seam::Streams { data: cold.get(Site::layer(0, Tap::Out), 0).unwrap().tensor.clone(), ..x };
+    let layer = path.layer(1).unwrap();
     for tap in Tap::ALL {
         let end = matches!(tap, Tap::Out | Tap::AttnLse) || tap.is_state();
         if end || cold.get(Site::layer(1, *tap), 0).is_none() {
             continue;
         }
         let mut see = Nudge { tap: *tap, after: Recorder::all() };
-        path.layer(1).unwrap().run(&mut [Lane::new(&input, &mut see)]).unwrap();
+        layer.run(&mut [Lane::new(&input, &mut see)]).unwrap();
         let differs = |t: Tap| {
             see.after.get(Site::layer(1, t), 0).map(|r| &r.tensor) != cold.get(Site::layer(1, t), 0).map(|r| &r.tensor)
         };

@@ -95,18 +95,25 @@ fn rel_l2(x: &[f32], y: &[f32]) -> f64 {
     (d / finite().map(|(a, _)| f64::from(*a).powi(2)).sum::<f64>()).sqrt()
 }
 
-/// Decode rows of one op under the unquantised control and with a patch, on the control's operands.
-fn op_values(patch: &str, op: Op, tap: Tap, l: u16) -> (Vec<f32>, Vec<f32>) {
+/// The unquantised control and what it shows.
+fn control() -> (Optimized, Recorder) {
     let base = optimized(Stock::None, &[], History::Cold, requests());
-    let (whole, rows) = (record(&base), requests().rows());
-    let input = &inputs(&base, &whole)[l as usize];
+    let whole = record(&base);
+    (base, whole)
+}
+
+/// Decode rows of one op under the control and with a patch, on the control's operands.
+fn op_values(control: &(Optimized, Recorder), patch: &str, op: Op, tap: Tap, l: u16) -> (Vec<f32>, Vec<f32>) {
+    let (base, whole) = control;
+    let input = &inputs(base, whole)[l as usize];
     let patched = optimized(Stock::None, &[patch], History::Cold, requests());
     let get = |path: &Optimized| {
-        let out = path.layer(l).unwrap().op(op, &operands(op.spec(), &whole, l, input), &rows).unwrap();
+        let rows = requests().rows();
+        let out = path.layer(l).unwrap().op(op, &operands(op.spec(), whole, l, input), &rows).unwrap();
         let t = out.into_iter().find(|(t, _)| *t == tap).unwrap().1;
         t.as_f32("op").unwrap()[90 * t.width()..].to_vec()
     };
-    (get(&base), get(&patched))
+    (get(base), get(&patched))
 }
 
 /// Both operands of the mixing product rounded to bf16: r^2 = c_f^2 + c_fn^2 with c = 1.7e-3 each (a bf16 rounding of
@@ -114,15 +121,14 @@ fn op_values(patch: &str, op: Op, tap: Tap, l: u16) -> (Vec<f32>, Vec<f32>) {
 #[test]
 fn bf16_mhc_costs_two_bf16_roundings_of_the_mixes() {
     let predicted = 1.7e-3 * 2f64.sqrt();
+    let control = control();
     let (mut errors, mut sizes) = (0.0, 0.0);
     for l in 0..5 {
-        let (x, y) = op_values("bf16-mhc", Op::HcAttnPre, Tap::HcAttnPost, l);
-        let base = optimized(Stock::None, &[], History::Cold, requests());
+        let (x, y) = op_values(&control, "bf16-mhc", Op::HcAttnPre, Tap::HcAttnPost, l);
         let checkpoint = crate::optimized_drive::tiny();
         let raw = checkpoint.tensor(&format!("layers.{l}.hc_attn_base")).unwrap();
         let bias: Vec<f64> =
             raw.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().unwrap()))).collect();
-        assert_eq!(base.blocks().layers, 5);
         let mix = |v: f32| (f64::from(v) / (2.0 - f64::from(v))).ln();
         for (i, (a, b)) in x.iter().zip(&y).enumerate() {
             errors += (mix(*a) - mix(*b)).powi(2);
@@ -138,8 +144,8 @@ fn bf16_mhc_costs_two_bf16_roundings_of_the_mixes() {
 /// contract must have under an unquantised stock. Written from spec 2.9, not from the contract.
 #[test]
 fn mma_sparse_mla_costs_its_bf16_operands() {
-    let base = optimized(Stock::None, &[], History::Cold, requests());
-    let whole = record(&base);
+    let control = control();
+    let whole = &control.1;
     let checkpoint = crate::optimized_drive::tiny();
     for l in [0u16, 1, 2, 3] {
         let raw = checkpoint.tensor(&format!("layers.{l}.attn.attn_sink")).unwrap();
@@ -170,13 +176,13 @@ fn mma_sparse_mla_costs_its_bf16_operands() {
         }
         let predicted = (errors / sizes).sqrt();
         for options in ["", ":splits=1", ":splits=32:tile=8", ":scale=folded", ":exp=exp"] {
-            let (x, y) = op_values(&format!("mma-sparse-mla{options}"), Op::Attend, Tap::AttnO, l);
+            let (x, y) = op_values(&control, &format!("mma-sparse-mla{options}"), Op::Attend, Tap::AttnO, l);
             let measured = rel_l2(&x, &y);
             println!("mma-sparse-mla{options}: layer {l} attn.o rel-L2 {measured:.2e}, predicted {predicted:.2e}");
             assert!((0.5..1.5).contains(&(measured / predicted)), "{options}: {measured:e} against {predicted:e}");
         }
-        let (x, f32_partials) = op_values("mma-sparse-mla", Op::Attend, Tap::AttnO, l);
-        let (_, bf16_partials) = op_values("mma-sparse-mla:partials=bf16", Op::Attend, Tap::AttnO, l);
+        let (x, f32_partials) = op_values(&control, "mma-sparse-mla", Op::Attend, Tap::AttnO, l);
+        let (_, bf16_partials) = op_values(&control, "mma-sparse-mla:partials=bf16", Op::Attend, Tap::AttnO, l);
         let added = rel_l2(&f32_partials, &bf16_partials);
         println!("mma-sparse-mla:partials=bf16: layer {l} adds {added:.2e} to {:.2e}", rel_l2(&x, &f32_partials));
         assert!(added > 3e-4 && added < 2.0 * 1.7e-3, "bf16 partials add {added:e}");
@@ -198,8 +204,8 @@ fn attention(q: &[f32], keys: &[&[f32]], sink: f64, operand: &dyn Fn(f32) -> f64
 #[test]
 fn fp8_indexer_costs_two_fp8_roundings() {
     let predicted = 2.6e-2 * 2f64.sqrt();
+    let (_, base) = control();
     for l in [1, 3] {
-        let base = record(&optimized(Stock::None, &[], History::Cold, requests()));
         let scores = |patch: &[&str]| {
             // The whole indexer: keys, queries and scores from the same layer input.
             let path = optimized(Stock::None, patch, History::Cold, requests());

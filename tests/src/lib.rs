@@ -2,8 +2,10 @@
 
 pub mod broken;
 mod cold;
+mod oracle_taps;
 
 pub use cold::{bits, cold_run};
+pub use oracle_taps::OracleTaps;
 
 use std::collections::BTreeMap;
 use std::io::Read;

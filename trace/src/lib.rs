@@ -1,1 +1,40 @@
-//! placeholder
+//! karat-trace/1: what a path computed, on disk, so that another engine can be audited without being linked in.
+//!
+//! A trace is a folder with `manifest.json` and safetensors files. Every tensor has a key `SEQUENCE/TAP`, or
+//! `SEQUENCE/TAP@PASS` for rows that were computed again, where TAP is the text of a [`karat_seam::Site`] and SEQUENCE
+//! is escaped by [`key`]. `SEQUENCE/rows` lists positions when a trace holds only some.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`key`] | the grammar of keys |
+//! | [`manifest`] | manifest.json |
+//! | [`Trace`] | a trace opened for reading: memory-mapped, checked whole, partial traces welcome |
+//! | [`TraceWriter`] | writes a trace; a visitor, so any path can be recorded |
+//! | [`TracePath`] | a trace as a [`karat_seam::Path`]: replays stored streams, knows no ops |
+//! | [`dumps`] | named tensors of a trace or a safetensors file, for a plain diff of two |
+//! | [`TapGlob`] | which taps to record |
+//!
+//! Files are input from elsewhere. Arbitrary bytes give an error that names file and tensor, never a panic, and no
+//! reader allocates by what a header claims before the bytes are known to be there.
+
+pub mod dumps;
+mod glob;
+pub mod key;
+pub mod manifest;
+mod mmap;
+mod path;
+mod reader;
+mod store;
+mod values;
+mod writer;
+
+pub use glob::TapGlob;
+pub use manifest::{History, Manifest, Mode, ModelId, SequenceEntry, Step};
+pub use path::TracePath;
+pub use reader::{IdDifference, SameModel, Trace};
+pub use store::TensorFile;
+pub use values::Dtype;
+pub use writer::{Header, Order, TraceWriter};
+
+#[cfg(test)]
+mod support;

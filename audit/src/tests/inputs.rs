@@ -1,46 +1,10 @@
 use std::sync::Arc;
 
 use karat_seam::{Recorded, Recorder, RowId, Site, Streams, Tap, Tensor, Visitor};
-use proptest::prelude::*;
 
 use super::fake::requests;
 use crate::facts::LayerFacts;
-use crate::{Glob, align, choices, parse_tokens};
-
-#[test]
-fn globs_match_tap_names() {
-    let glob = Glob::parse("layers.*.attn.o, logits").unwrap();
-    assert!(glob.matches(Site::layer(12, Tap::AttnO)));
-    assert!(!glob.matches(Site::layer(12, Tap::AttnOut)));
-    assert!(glob.matches("logits".parse().unwrap()));
-    assert!(Glob::parse("*").unwrap().matches(Site::layer(0, Tap::Out)));
-    assert!(Glob::parse("layers.3.*out").unwrap().matches(Site::layer(3, Tap::HcAttnOut)));
-    let error = Glob::parse("layers.*.attn.q,nonsense").unwrap_err().to_string();
-    assert!(error.contains("nonsense"), "{error}");
-}
-
-#[test]
-fn broken_token_files_say_what_is_wrong() {
-    let good = br#"{"sequences":[{"id":"a","input_ids":[1,2,3]},{"id":"b","input_ids":[0]}]}"#;
-    assert_eq!(parse_tokens(good, 4).unwrap().seqs.len(), 2);
-    for (text, words) in [
-        ("", "not a token file"),
-        ("[]", "not a token file"),
-        (r#"{"sequences":[]}"#, "no sequences"),
-        (r#"{"sequences":[{"id":"a","input_ids":[]}]}"#, "no ids"),
-        (r#"{"sequences":[{"id":"a","input_ids":[1,9]}]}"#, "position 1: an id is outside the vocabulary"),
-        (r#"{"sequences":[{"id":"a","input_ids":[-1]}]}"#, "expected 0 to 3, found -1"),
-        (r#"{"sequences":[{"id":"a","input_ids":[1.5]}]}"#, "not a token file"),
-        (r#"{"sequences":[{"id":"a","input_ids":[1]},{"id":"a","input_ids":[1]}]}"#, "two sequences"),
-        (r#"{"sequences":[{"id":"a/b","input_ids":[1]}]}"#, "without `/`"),
-        (r#"{"sequences":[{"id":"a","input_ids":[1],"x":1}]}"#, "unknown field `x`"),
-        (r#"{"sequences":[{"id":"a","input_ids":[99999999999999999999]}]}"#, "not a token file"),
-    ] {
-        let error = parse_tokens(text.as_bytes(), 4).unwrap_err();
-        assert_eq!(error.kind, karat_model::ErrorKind::Input);
-        assert!(error.to_string().contains(words), "{text}: {error}");
-    }
-}
+use crate::{align, choices, rotate};
 
 fn rows(positions: &[u32]) -> Vec<RowId> {
     positions.iter().map(|p| RowId::new(0, *p)).collect()
@@ -80,7 +44,8 @@ fn decided(idx: Vec<i64>, selected: Vec<u8>) -> Recorder {
 #[test]
 fn only_possible_decisions_are_forced() {
     let requests = requests(&[2]);
-    let facts = LayerFacts { ratio: Some(2), selects_entries: true, scored_experts: Some(4), bias: vec![] };
+    let routing = LayerFacts { experts: 4, experts_per_token: 2, ..LayerFacts::default() };
+    let facts = LayerFacts { ratio: Some(2), selects_entries: true, ..routing.clone() };
     let of = |seen: &Recorder, facts: &LayerFacts| choices::of(1, seen, &requests, facts).by_layer[&(1, 0)].clone();
     let got = of(&decided(vec![3, 0, 1, 2], vec![0, 1]), &facts);
     assert_eq!((got.experts, got.entries), (vec![3, 0, 1, 2], vec![vec![], vec![0]]));
@@ -88,24 +53,29 @@ fn only_possible_decisions_are_forced() {
     assert!(of(&decided(vec![3, -1, 1, 2], vec![0, 1]), &facts).experts.is_empty());
     assert!(of(&decided(vec![3, 3, 1, 2], vec![0, 1]), &facts).experts.is_empty(), "one expert twice");
     assert!(of(&decided(vec![3, 0, 1, 2], vec![1, 0]), &facts).entries.is_empty(), "entry 0 is not visible at 0");
-    let hash = LayerFacts { scored_experts: None, selects_entries: false, ..facts };
-    let got = of(&decided(vec![3, 0, 1, 2], vec![0, 1]), &hash);
-    assert!(got.experts.is_empty() && got.entries.is_empty(), "hash routing and HCA decide nothing");
+    let wide = LayerFacts { experts_per_token: 4, ..routing.clone() };
+    assert!(of(&decided(vec![3, 0, 1, 2], vec![0, 1]), &wide).experts.is_empty(), "two experts a row instead of four");
+    let hca = LayerFacts { selects_entries: false, ..facts };
+    assert!(of(&decided(vec![3, 0, 1, 2], vec![0, 1]), &hca).entries.is_empty(), "HCA decides nothing");
     let mut short = requests.clone();
     short.seqs[0].ids = vec![0, 1, 2].into();
     let seen = decided(vec![3, 0, 1, 2], vec![0, 1]);
-    let facts = LayerFacts { scored_experts: Some(4), ..LayerFacts::default() };
-    assert!(choices::of(1, &seen, &short, &facts).by_layer[&(1, 0)].experts.is_empty(), "a row is missing");
+    assert!(choices::of(1, &seen, &short, &routing).by_layer[&(1, 0)].experts.is_empty(), "a row is missing");
 }
 
-proptest! {
-    #[test]
-    fn token_files_take_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse_tokens(&bytes, 10);
+#[test]
+fn rotated_index_vectors_are_compared_in_their_own_frame() {
+    let tensor = Tensor::f32([2, 2, 4], (0..16).map(|i| (i * i % 7) as f32).collect());
+    let got = rotate::rows(std::borrow::Cow::Borrowed(&tensor), &[false, true]).into_owned();
+    let (before, after) = (tensor.as_f32("x").unwrap(), got.as_f32("x").unwrap());
+    assert_eq!(before[..8], after[..8], "the first row was asked to stay");
+    for vector in 2..4 {
+        for i in 0..4usize {
+            let sign = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let sum: f64 = (0..4).map(|j| sign(j) * f64::from(before[vector * 4 + j])).sum();
+            assert_eq!(after[vector * 4 + i], (sum / 2.0) as f32);
+        }
     }
-
-    #[test]
-    fn globs_take_any_text(text in "[a-z0-9.*,]{0,30}") {
-        let _ = Glob::parse(&text);
-    }
+    let odd = Tensor::f32([1, 3], vec![1.0, 2.0, 3.0]);
+    assert_eq!(rotate::rows(std::borrow::Cow::Borrowed(&odd), &[true]).into_owned(), odd);
 }

@@ -8,21 +8,15 @@ use super::fake::{D, EXPERTS, Fake, Fault, HC, requests};
 use crate::{Candidate, Error, Facts, LayerFacts, Lockstep, Outcome, PatchSpec, Quiet};
 
 pub(super) fn facts() -> Facts {
-    let layer = LayerFacts { scored_experts: Some(EXPERTS), bias: vec![0.0; EXPERTS], ..LayerFacts::default() };
+    let bias = vec![0.0; EXPERTS];
+    let layer = LayerFacts { experts: EXPERTS, experts_per_token: 2, bias, ..LayerFacts::default() };
     Facts { layers: vec![layer; 3] }
 }
 
 pub(super) fn run(golden: &Fake, candidates: &[(&str, &Fake, Vec<PatchSpec>)], claims: Claims) -> Outcome {
-    let candidate = |(set, path, patches): &'_ (&str, &'_ Fake, Vec<PatchSpec>)| -> (String, Vec<PatchSpec>) {
-        let _ = path;
-        ((*set).to_string(), patches.clone())
-    };
     let candidates = candidates
         .iter()
-        .map(|c| {
-            let (patch_set, patches) = candidate(c);
-            Candidate { patch_set, path: c.1, claims, patches, backend: "cpu".into(), history: "cold".into() }
-        })
+        .map(|(set, path, patches)| Candidate { patches: patches.clone(), ..Candidate::new(*set, *path, claims) })
         .collect();
     let all = |_: Site| true;
     let lockstep = Lockstep {
@@ -176,7 +170,10 @@ fn a_patch_is_judged_by_stocks_noise() {
     let gate = outcome.taps.iter().find(|r| r.part == "argmax").unwrap();
     assert_eq!(gate.patch_set, "stock+bad");
     let flips = outcome.flips.iter().filter(|f| f.kind == "argmax" && f.patch_set == "stock+bad").count();
-    assert!(flips > 0 && gate.value == Some(flips as f64), "{gate:?}");
+    let tokens = outcome.tokens.iter().filter(|t| t.patch_set == "stock+bad");
+    let expected: f64 = tokens.map(|t| t.expected_flip_probability.unwrap()).sum();
+    assert!(flips > 0 && (gate.value.unwrap() - (flips as f64 - expected)).abs() < 1e-12, "{gate:?}");
+    assert_eq!(row_verdict(gate, &Policy::default()), Some(Verdict::Fail), "{gate:?}");
     assert!(outcome.tokens.iter().all(|t| (t.patch_set == "stock") == t.expected_flip_probability.is_none()));
 }
 

@@ -19,6 +19,8 @@ pub(super) fn over_tolerance(bad: &FirstBad, rows: usize) -> String {
     let position = bad.position.map(|p| format!(", position {p}")).unwrap_or_default();
     let size = if bad.gate == "unexplained_flips" {
         format!("{} decisions changed that the formats' noise does not explain", bad.injected)
+    } else if bad.gate == "excess_flips" {
+        format!("{:.1} more most-likely ids changed than noise explains, {:.1} may", bad.injected, bad.tolerance)
     } else {
         format!("injected {:.3e}, tolerance {:.3e} ({})", bad.injected, bad.tolerance, bad.gate)
     };

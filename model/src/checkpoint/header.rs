@@ -22,15 +22,15 @@ const MAX_RANK: usize = 8;
 
 /// One tensor of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Name on disk.
-    pub(crate) name: String,
+    pub name: String,
     /// Dtype on disk.
-    pub(crate) stored: Stored,
+    pub stored: Stored,
     /// Shape as stored.
-    pub(crate) shape: Vec<usize>,
+    pub shape: Vec<usize>,
     /// Where its bytes are in the file.
-    pub(crate) range: Range<usize>,
+    pub range: Range<usize>,
 }
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ fn stored(name: &str) -> Option<Stored> {
 /// # Errors
 /// Shorter than its header; not JSON; a name twice; an unknown dtype; a shape that overflows or doesn't fit its bytes;
 /// bytes beyond the file, overlapping, unused or left over. The message names the tensor.
-pub(crate) fn read(bytes: &[u8]) -> Result<Vec<Entry>> {
+pub fn read(bytes: &[u8]) -> Result<Vec<Entry>> {
     let Some((len, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(Error::input("too short to be a safetensors file")
             .expected("at least 8 bytes")
@@ -124,7 +124,7 @@ fn entry(name: String, info: Info, data_len: usize) -> Result<Entry> {
         return Err(fail("unknown dtype")
             .expected("a dtype of safetensors, such as F8_E4M3, BF16 or F32")
             .found(info.dtype)
-            .hint("convert the checkpoint with a newer writer"));
+            .hint("convert the file with a newer writer"));
     };
     let (start, end) = info.data_offsets;
     if start > end {

@@ -52,11 +52,11 @@ pub(crate) fn layout(source: &Source) -> Result<Layout> {
             .expected("model.safetensors, or shards with model.safetensors.index.json")
             .hint("name the folder that holds the safetensors files"));
     }
-    without_index(files)
+    without_index(&files)
 }
 
 /// Without an index: `model.safetensors` alone, else one set of numbered shards, else every file.
-fn without_index(files: Vec<String>) -> Result<Layout> {
+fn without_index(files: &[String]) -> Result<Layout> {
     let numbered: Vec<(&str, &str)> = files.iter().filter_map(|f| shard_number(f)).collect();
     let whole = files.iter().any(|f| f == WHOLE);
     if let Some(&(stem, count)) = numbered.first() {
@@ -71,7 +71,7 @@ fn without_index(files: Vec<String>) -> Result<Layout> {
                 .found(format!("also {other}"))
                 .hint(format!("delete one of them, or name the right files in {INDEX}")));
         }
-        complete(&files, stem, count)?;
+        complete(files, stem, count)?;
     }
     let (stem_count, any) = (numbered.first().copied(), !numbered.is_empty());
     let mine = |f: &String| if whole { f == WHOLE } else { !any || shard_number(f) == stem_count };

@@ -1,7 +1,7 @@
 //! A checkpoint: memory-mapped bytes with names. It hands out raw tensors; decoding is each path's own business.
 
 mod hash;
-mod header;
+pub(crate) mod header;
 mod index;
 mod inventory;
 mod names;

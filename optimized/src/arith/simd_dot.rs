@@ -7,14 +7,19 @@ use std::arch::x86_64::{
 
 use super::dot::{LANES, has_simd, tree};
 
+/// All ones in the lanes that are read.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+struct Mask([i32; LANES]);
+
 /// Masks for the last 1..7 elements.
-static MASKS: [[i32; 8]; 8] = {
-    let mut m = [[0i32; 8]; 8];
+static MASKS: [Mask; LANES] = {
+    let mut m = [Mask([0; LANES]); LANES];
     let mut n = 0;
     while n < 8 {
         let mut i = 0;
         while i < n {
-            m[n][i] = -1;
+            m[n].0[i] = -1;
             i += 1;
         }
         n += 1;
@@ -102,7 +107,7 @@ unsafe fn tile_avx2<const M: usize, const N: usize>(a: [*const f32; M], b: [*con
     if whole < k {
         // SAFETY: the mask selects the k - whole elements that exist; masked-out lanes are not read and add 0*0.
         unsafe {
-            let mask = _mm256_loadu_si256(MASKS[k - whole].as_ptr().cast::<__m256i>());
+            let mask = _mm256_loadu_si256(std::ptr::from_ref(&MASKS[k - whole]).cast::<__m256i>());
             for m in 0..M {
                 let av = _mm256_maskload_ps(a[m].add(whole), mask);
                 for n in 0..N {

@@ -48,7 +48,7 @@ impl Resident<'_> {
             let lane = &mut lanes[half.lane];
             let rows = &lane.x.rows[segment.rows.clone()];
             let mut taps = self.taps(lane.see, rows);
-            let out = self.after_experts(&mut taps, segment, half.h, &half.post, &half.comb, &mut batch)?;
+            let out = self.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
             outs[half.lane].extend(out);
             if segment.last {
                 self.show_state(&mut taps, segment, &states[half.lane][segment.seq as usize])?;
@@ -148,7 +148,7 @@ impl Resident<'_> {
         &self,
         taps: &mut Taps<'_>,
         segment: &Segment,
-        h: Vec<f32>,
+        h: &[f32],
         post: &[f32],
         comb: &[f32],
         batch: &mut Batch<'_>,
@@ -159,7 +159,7 @@ impl Resident<'_> {
         taps.show(Tap::FfnShared, &mut shared)?;
         let mut y = experts::combine(rules, &batch.routed, &shared);
         taps.show(Tap::FfnOut, &mut y)?;
-        let mut out = hc::combine(rules, config.hc_mult, post, comb, &y, &h);
+        let mut out = hc::combine(rules, config.hc_mult, post, comb, &y, h);
         taps.show(Tap::Out, &mut out)?;
         for op in FFN_OPS {
             self.path.counters.ran(&self.path.resolved, *op, segment);

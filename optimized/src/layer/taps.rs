@@ -120,7 +120,9 @@ impl Taps<'_> {
 pub(crate) fn mask(lists: &[Vec<u32>], width: usize) -> Tensor {
     let mut mask = vec![0u8; lists.len() * width];
     for (s, list) in lists.iter().enumerate() {
-        list.iter().for_each(|e| mask[s * width + *e as usize] = 1);
+        for e in list {
+            mask[s * width + *e as usize] = 1;
+        }
     }
     Tensor::u8([lists.len(), width], mask)
 }

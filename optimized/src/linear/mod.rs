@@ -150,7 +150,9 @@ impl Codes {
         let mut out = self.values.clone();
         for (row, scales) in out.chunks_exact_mut(cols).zip(self.scales.chunks_exact(blocks)) {
             for (part, s) in row.chunks_mut(self.block).zip(scales) {
-                part.iter_mut().for_each(|v| *v *= s);
+                for v in part.iter_mut() {
+                    *v *= s;
+                }
             }
         }
         Cow::Owned(out)

@@ -23,7 +23,9 @@ fn fused(p: Store, q: &[f32], keys: &[f32], sink: &[f32], scale: f32, out: &mut 
     gemm(q, keys, hd, &mut scores);
     let mut dens = Vec::with_capacity(sink.len());
     for ((lse, sink), scores) in lse.iter_mut().zip(sink).zip(scores.chunks_exact_mut(n)) {
-        scores.iter_mut().for_each(|s| *s *= scale);
+        for s in scores.iter_mut() {
+            *s *= scale;
+        }
         // The sink is not in the max.
         let max = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
         let mut den = 0.0f32;
@@ -39,6 +41,8 @@ fn fused(p: Store, q: &[f32], keys: &[f32], sink: &[f32], scale: f32, out: &mut 
     out.fill(0.0);
     weighted_sums(&scores, keys, hd, out);
     for (out, den) in out.chunks_exact_mut(hd).zip(dens) {
-        out.iter_mut().for_each(|v| *v /= den);
+        for v in out.iter_mut() {
+            *v /= den;
+        }
     }
 }

@@ -35,8 +35,12 @@ pub(crate) fn coefficients(rules: &Numerics, config: &Config, w: &HcWeights, h: 
         }
         let (pre, rest) = m.split_at_mut(hc);
         let (post, comb) = rest.split_at_mut(hc);
-        pre.iter_mut().for_each(|v| *v = sigmoid(*v) + eps);
-        post.iter_mut().for_each(|v| *v = 2.0 * sigmoid(*v));
+        for v in pre.iter_mut() {
+            *v = sigmoid(*v) + eps;
+        }
+        for v in post.iter_mut() {
+            *v = 2.0 * sigmoid(*v);
+        }
         sinkhorn(comb, hc, config.hc_sinkhorn_iters, eps);
     });
     let part =
@@ -48,15 +52,21 @@ pub(crate) fn coefficients(rules: &Numerics, config: &Config, w: &HcWeights, h: 
 fn sinkhorn(c: &mut [f32], hc: usize, iterations: usize, eps: f32) {
     for row in c.chunks_exact_mut(hc) {
         let max = row.iter().fold(f32::NEG_INFINITY, |m, &v| m.max(v));
-        row.iter_mut().for_each(|v| *v = exp(*v - max));
+        for v in row.iter_mut() {
+            *v = exp(*v - max);
+        }
         let sum: f32 = row.iter().sum();
-        row.iter_mut().for_each(|v| *v = *v / sum + eps);
+        for v in row.iter_mut() {
+            *v = *v / sum + eps;
+        }
     }
     columns(c, hc, eps);
     for _ in 1..iterations {
         for row in c.chunks_exact_mut(hc) {
             let sum = row.iter().sum::<f32>() + eps;
-            row.iter_mut().for_each(|v| *v /= sum);
+            for v in row.iter_mut() {
+                *v /= sum;
+            }
         }
         columns(c, hc, eps);
     }

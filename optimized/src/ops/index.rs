@@ -94,7 +94,9 @@ pub(crate) fn query(
 pub(crate) fn weights(rules: &Numerics, config: &Config, weights_proj: &Linear, x: &[f32]) -> Vec<f32> {
     let factor = (config.index_head_dim as f64).powf(-0.5) * (config.index_n_heads as f64).powf(-0.5);
     let mut w = weights_proj.apply(rules.index_weights, rules, x);
-    w.iter_mut().for_each(|v| *v *= factor as f32);
+    for v in &mut w {
+        *v *= factor as f32;
+    }
     round_rows(rules.store.rounds(), &mut w);
     w
 }

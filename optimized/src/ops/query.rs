@@ -36,7 +36,9 @@ pub(crate) fn up(
             match rules.query_norm {
                 QueryNorm::Fused => {
                     let r = inverse_rms(head, eps);
-                    head.iter_mut().for_each(|v| *v *= r);
+                    for v in head.iter_mut() {
+                        *v *= r;
+                    }
                     round_rows(rules.store.rounds(), &mut head[..hd - rd]);
                 }
                 QueryNorm::Bf16Chain => bf16_norm(head, eps),
@@ -53,5 +55,7 @@ fn bf16_norm(head: &mut [f32], eps: f32) {
     let ones = vec![1.0; squares.len()];
     let mean = bf16(dot(&squares, &ones) / squares.len() as f32);
     let r = bf16(1.0 / bf16(mean + eps).sqrt());
-    head.iter_mut().for_each(|v| *v = bf16(*v * r));
+    for v in head.iter_mut() {
+        *v = bf16(*v * r);
+    }
 }

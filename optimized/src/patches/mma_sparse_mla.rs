@@ -91,7 +91,9 @@ pub(crate) fn attend_split(
     let base = rule.base(scale);
     let split_len = n.div_ceil(rule.tile).div_ceil(rule.splits).max(1) * rule.tile;
     for (h, ((out, lse), products)) in out.chunks_exact_mut(hd).zip(lse).zip(products.chunks_exact_mut(n)).enumerate() {
-        products.iter_mut().for_each(|s| *s *= base.after);
+        for s in products.iter_mut() {
+            *s *= base.after;
+        }
         let partials: Vec<(Vec<f32>, f32)> = products
             .chunks(split_len)
             .zip(keys.chunks(split_len * hd))
@@ -105,7 +107,9 @@ pub(crate) fn attend_split(
             den += w;
             weighted_sums(&[w], partial, hd, out);
         }
-        out.iter_mut().for_each(|v| *v /= den);
+        for v in out.iter_mut() {
+            *v /= den;
+        }
         *lse = top * base.unit + ln(den);
     }
 }
@@ -118,7 +122,9 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
     for (scores, keys) in scores.chunks(rule.tile).zip(keys.chunks(rule.tile * hd)) {
         let new = scores.iter().fold(top, |m, &s| m.max(s));
         let keep = if top == f32::NEG_INFINITY { 0.0 } else { (base.exp)(top - new) };
-        acc.iter_mut().for_each(|v| *v *= keep);
+        for v in &mut acc {
+            *v *= keep;
+        }
         den *= keep;
         let p: Vec<f32> = scores.iter().map(|s| (base.exp)(s - new)).collect();
         den += p.iter().sum::<f32>();
@@ -126,7 +132,9 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
         weighted_sums(&p, keys, hd, &mut acc);
         top = new;
     }
-    acc.iter_mut().for_each(|v| *v /= den);
+    for v in &mut acc {
+        *v /= den;
+    }
     round_rows(rule.partials.rounds(), &mut acc);
     (acc, top + ln(den) / base.unit)
 }

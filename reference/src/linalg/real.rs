@@ -1,4 +1,5 @@
 //! The two number types of golden: f32, and f64 for the floor.
+#![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg, Sub};

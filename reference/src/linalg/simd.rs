@@ -1,5 +1,6 @@
 //! The hot loops, each written once in plain Rust and compiled for every instruction set. The path is chosen at run
 //! time; all paths give the same bits because lanes are outputs and every lane's chain of fma is the same.
+#![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
 use super::Real;
 

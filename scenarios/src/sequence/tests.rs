@@ -1,5 +1,6 @@
 //! Who wrote which ids. The made model's tokenizer has one id a byte, so that positions follow from the text by hand.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use karat_model::prompt::{Encoder, EncodingTexts, Tokenizer};
@@ -27,7 +28,8 @@ fn scenario(tools: bool, messages: &[(&str, &str, &str)]) -> Scenario {
         text += "tools = '[{\"function\": {\"name\": \"f\"}}]'\n";
     }
     for (role, content, extra) in messages {
-        text += &format!("[[messages]]\nrole = \"{role}\"\ncontent = \"{content}\"\n{extra}\n");
+        text += "[[messages]]\n";
+        let _ = writeln!(text, "role = \"{role}\"\ncontent = \"{content}\"\n{extra}");
     }
     Scenario::from_toml("s", "s.toml", &text).unwrap()
 }
@@ -42,7 +44,7 @@ fn turns(r: &Rendered) -> Vec<String> {
             at = span.end;
             let text = MADE.0.decode(&r.sequence.ids[span.start as usize..span.end as usize]).unwrap();
             let kind = if span.kind == Prompt { "P" } else { "G" };
-            shown += &format!("{kind}[{text}]");
+            let _ = write!(shown, "{kind}[{text}]");
         }
         shown + if turn.interrupted { "!" } else { "" }
     });

@@ -49,10 +49,14 @@ fn mapped(text: &str) -> Tree {
     tree
 }
 
+/// A line with a path of somebody's machine.
+fn machine(folder: &str) -> String {
+    format!("let p = \"/{folder}/x\";\n")
+}
+
 /// Rule, a tree that breaks it once, and words of the finding.
 fn broken() -> Vec<(&'static str, Tree, &'static str)> {
     let long = "//\n".repeat(601);
-    let machine = |folder: &str| format!("let p = \"/{folder}/x\";\n");
     let reference = "reference/src/ops/norm.rs";
     vec![
         ("two-paths-apart", crates(&[("reference", &["karat-optimized"]), ("optimized", &[])]), "karat-reference"),
@@ -105,7 +109,7 @@ fn broken() -> Vec<(&'static str, Tree, &'static str)> {
         ("model-without-float-maths", file("model/src/checkpoint/mod.rs", "use half::bf16 as b;"), "float crate"),
         ("unsafe-in-listed-files", file("diff/src/lib.rs", "\n\nunsafe { f() }"), "diff/src/lib.rs:3"),
         ("no-print", file("audit/src/lib.rs", "println!(\"x\");"), "audit/src/lib.rs:1"),
-        ("no-print", file("tests/it/a.rs", "dbg!(x);"), "prints"),
+        ("no-print", file("diff/src/a.rs", "dbg!(x);"), "prints"),
         ("ignored-with-reason", file("tests/it/a.rs", "#[test]\n#[ignore]\nfn f() {}"), ":2"),
         ("ignored-with-reason", file("tests/it/a.rs", "#[ignore = \" \"]\nfn f() {}"), "reason"),
         ("ignored-with-reason", file("tests/it/a.rs", "#[cfg_attr(not(unix), ignore)]\nfn f() {}"), "reason"),
@@ -130,6 +134,9 @@ fn broken() -> Vec<(&'static str, Tree, &'static str)> {
 
 /// Rule, and a tree that it must leave alone.
 fn whole() -> Vec<(&'static str, Tree)> {
+    let mut listed = files(&super::sources::UNSAFE.iter().map(|path| (*path, "unsafe {}")).collect::<Vec<_>>());
+    let decoys = "// unsafe\nlet s = \"unsafe\"; #![deny(unsafe_op_in_unsafe_fn)]";
+    listed.files.extend(file("diff/src/lib.rs", decoys).files);
     let both: &[&str] = &["karat-model", "karat-seam", "?karat-trace"];
     let trace: &[&str] = &["karat-model", "karat-seam"];
     let paths = || crates(&[("reference", both), ("optimized", both), ("trace", trace), ("model", &[]), ("seam", &[])]);
@@ -157,11 +164,15 @@ fn whole() -> Vec<(&'static str, Tree)> {
         ("model-without-float-maths", file("model/src/formats/e4m3.rs", "let y = x * 0.5;")),
         ("model-without-float-maths", file("model/src/formats.rs", "let y = x * 0.5;")),
         ("model-without-float-maths", file("model/src/config/tests.rs", "let y = x * 0.5;")),
+        ("unsafe-in-listed-files", listed),
         (
-            "unsafe-in-listed-files",
-            file("diff/src/lib.rs", "// unsafe\nlet s = \"unsafe\"; #![deny(unsafe_op_in_unsafe_fn)]"),
+            "no-print",
+            files(&[
+                ("cli/src/main.rs", "println!(\"x\");"),
+                ("tests/it/a.rs", "println!(\"x\");"),
+                ("a/src/lib.rs", "writeln!(f, \"println!\")"),
+            ]),
         ),
-        ("no-print", files(&[("cli/src/main.rs", "println!(\"x\");"), ("a/src/lib.rs", "writeln!(f, \"println!\")")])),
         (
             "ignored-with-reason",
             file("tests/it/a.rs", "#[ignore = \"slow\"]\nfn f(ignore: bool) { g(a, ignore); h([a, ignore]) }"),
@@ -172,6 +183,7 @@ fn whole() -> Vec<(&'static str, Tree)> {
         ),
         ("nothing-left-open", file("a/src/lib.rs", "// todo!()\nfn todo() {}")),
         ("file-length", file("Cargo.lock", &"x\n".repeat(5000))),
+        ("no-machine-paths", file("scenarios/library/a.toml", &machine(&("ho".to_string() + "me")))),
         ("no-machine-paths", file("a.md", "docs/home/x and $OUT/tmp/x and work/\n")),
         ("no-registry-hosts", file("a.md", "crates.\nio\n")),
         ("white-space", files(&[("a.md", "x\n\ny\n"), ("tests/fixtures/a.json", "x \r\n")])),

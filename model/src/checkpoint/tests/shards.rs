@@ -95,6 +95,7 @@ fn missing_shards_are_named() {
     refuses(files, &["no weights"]);
     let mut files = Model::new().sharded();
     files.remove(INDEX);
+    files.remove(SECOND);
     let bytes = files.remove(FIRST).unwrap();
     files.insert("model-00001-of-99999999999999999999.safetensors".to_string(), bytes);
     refuses(files, &["shard is missing"]);

@@ -1,0 +1,59 @@
+//! Golden's index queries and keys in the candidate's frame.
+//!
+//! A low-precision indexer rotates both by the Hadamard matrix before it quantises them (spec 2.8). The rotation is
+//! orthogonal, so golden leaves it out; its vectors are rotated here, in f64, before they are compared with rotated ones.
+
+use std::borrow::Cow;
+
+use karat_seam::{Data, Tap, Tensor};
+
+/// True for the taps that a rotated indexer stores rotated.
+pub(crate) fn is_rotated(tap: Tap) -> bool {
+    matches!(tap, Tap::AttnIndexQ | Tap::AttnIndexK)
+}
+
+/// Rotates the rows for which `rotate` says so; the last axis is a vector, its length a power of two (a tensor of
+/// another length stays as it is: no rotation of it is defined).
+pub(crate) fn rows<'a>(tensor: Cow<'a, Tensor>, rotate: &[bool]) -> Cow<'a, Tensor> {
+    let dim = tensor.shape.last().copied().unwrap_or(0);
+    if !rotate.contains(&true) || !dim.is_power_of_two() {
+        return tensor;
+    }
+    let width = tensor.width();
+    let mut tensor = tensor.into_owned();
+    let rotated = (0..tensor.rows()).filter(|r| rotate.get(*r) == Some(&true));
+    for row in rotated.collect::<Vec<_>>() {
+        for at in (row * width..(row + 1) * width).step_by(dim) {
+            match &mut tensor.data {
+                Data::F32(v) => {
+                    let mut wide: Vec<f64> = v[at..at + dim].iter().map(|v| f64::from(*v)).collect();
+                    hadamard(&mut wide);
+                    for (to, from) in v[at..at + dim].iter_mut().zip(wide) {
+                        *to = from as f32;
+                    }
+                }
+                Data::F64(v) => hadamard(&mut v[at..at + dim]),
+                Data::I64(_) | Data::U8(_) => {}
+            }
+        }
+    }
+    Cow::Owned(tensor)
+}
+
+/// y[i] = n^-0.5 sum_j (-1)^popcount(i & j) x[j], n a power of two, by recursion on halves.
+fn hadamard(x: &mut [f64]) {
+    fn halves(x: &mut [f64]) {
+        if x.len() < 2 {
+            return;
+        }
+        let (a, b) = x.split_at_mut(x.len() / 2);
+        halves(a);
+        halves(b);
+        for (a, b) in a.iter_mut().zip(b) {
+            (*a, *b) = (*a + *b, *a - *b);
+        }
+    }
+    let scale = (x.len() as f64).sqrt().recip();
+    halves(x);
+    x.iter_mut().for_each(|v| *v *= scale);
+}

@@ -1,0 +1,281 @@
+//! The command line as data.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::later::Later;
+
+/// Exit codes, for `--help`.
+const EXIT: &str = "Exit codes: 0 pass, 1 fail, 2 arguments, 3 unreadable input, 4 unproven (nothing compared, other \
+ids, a patch not exercised), 70 a bug in karat, 75 retry, 125 skipped, 130 interrupted.";
+
+/// Numerical-fidelity audit of optimized LLM inference kernels against a golden f32 reference.
+#[derive(Debug, Parser)]
+#[command(name = "karat", version, about, after_help = EXIT, max_term_width = 100)]
+#[command(disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Options of every command.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Globals {
+    /// Print the result as json.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// No progress on stderr.
+    #[arg(long, global = true)]
+    pub(crate) quiet: bool,
+    /// Threads; all of the machine's by default. The result is the same for every number.
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}
+
+impl Globals {
+    pub(crate) fn threads(self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.map_or_else(all, usize::from)
+    }
+}
+
+/// A subcommand.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compare a low-precision path, or another engine's trace, with golden layer by layer
+    Audit(Audit),
+    /// Record what a path computes as a karat-trace/1 folder
+    Trace(Trace),
+    /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)
+    Diff(Diff),
+    /// Look at, make, check and compare checkpoints
+    Model {
+        /// What to do with a checkpoint.
+        #[command(subcommand)]
+        command: Model,
+    },
+    /// Check this machine and run a short self-test
+    Doctor(Doctor),
+    /// List and render scenarios
+    Scenario {
+        /// What to do with scenarios.
+        #[command(subcommand)]
+        command: Scenario,
+    },
+    /// List the speed patches
+    Patches(Patches),
+    #[command(flatten)]
+    Later(Later),
+}
+
+/// `karat audit`.
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Scenarios: names of built-in ones or .toml files; all built-in ones by default
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenarios: Vec<String>,
+    /// Checkpoint folder; without it a small model with random weights is made in memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// Stock profile under the patches: official or none (f32, the control)
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) stock: Option<String>,
+    /// Speed patches: all, none, or names with commas between (NAME:option=value sets an option)
+    #[arg(long, value_name = "LIST")]
+    pub(crate) patches: Option<String>,
+    /// Leave this patch out (repeatable)
+    #[arg(long, value_name = "PATCH")]
+    pub(crate) without: Vec<String>,
+    /// How the conversation is served: cold, decoded, or chunked:TOKENS
+    #[arg(long, value_name = "HISTORY")]
+    pub(crate) histories: Option<String>,
+    /// Where to compute: auto or cpu
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) backend: Option<String>,
+    /// Token ids instead of scenarios: {"sequences":[{"id":"a","input_ids":[1,2]}]}
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Compare only taps whose names match, e.g. layers.*.attn.o,logits
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) taps: Option<String>,
+    /// Run only the first N layers
+    #[arg(long, value_name = "N")]
+    pub(crate) layers: Option<u16>,
+    /// Measure golden's own noise (f32 against f64) for every row; always on where f32 is claimed
+    #[arg(long)]
+    pub(crate) floor: bool,
+    /// Judge this karat-trace/1 folder instead of the optimized path
+    #[arg(long, value_name = "TRACE_DIR", requires = "claims")]
+    pub(crate) candidate: Option<PathBuf>,
+    /// Number formats that the trace claims: f32, bf16, official, sglang or vllm
+    #[arg(long, value_name = "FORMATS", requires = "candidate")]
+    pub(crate) claims: Option<String>,
+    /// Write the bundle (csv and json) here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Options of later versions, refused with a message.
+    #[command(flatten)]
+    pub(crate) later: LaterAudit,
+}
+
+/// Options of `karat audit` that are not in this version. They are known, so that the message can say so.
+#[derive(Debug, Args)]
+pub(crate) struct LaterAudit {
+    #[arg(long, hide = true)]
+    pub(crate) rerun: bool,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) rerun_trace: Option<String>,
+    #[arg(long, hide = true, value_name = "I/N")]
+    pub(crate) partition: Option<String>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) repro: Option<String>,
+    #[arg(long, hide = true, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    #[arg(long, hide = true, value_name = "API")]
+    pub(crate) api: Option<String>,
+}
+
+/// Which path to record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PathName {
+    /// The golden reference.
+    Golden,
+    /// The stock profile without patches.
+    Stock,
+    /// The stock profile with patches.
+    Optimized,
+}
+
+/// `karat trace`.
+#[derive(Debug, Args)]
+pub(crate) struct Trace {
+    /// Scenarios: names of built-in ones or .toml files; all built-in ones by default
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenarios: Vec<String>,
+    /// Which path to record
+    #[arg(long, value_enum)]
+    pub(crate) path: PathName,
+    /// Stock profile: official or none
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) stock: Option<String>,
+    /// Speed patches: all, none, or names with commas between
+    #[arg(long, value_name = "LIST")]
+    pub(crate) patches: Option<String>,
+    /// Checkpoint folder; without it a small model with random weights is made in memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// Token ids instead of scenarios
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// One more scenario
+    #[arg(long, value_name = "SCENARIO")]
+    pub(crate) scenario: Option<String>,
+    /// Record only taps whose names match, e.g. layers.*.out,logits
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) taps: Option<String>,
+    /// The new trace folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// `karat diff`.
+#[derive(Debug, Args)]
+pub(crate) struct Diff {
+    /// Trace folder, safetensors file, or folder of them: what B is measured against
+    pub(crate) a: PathBuf,
+    /// The same for the candidate
+    pub(crate) b: PathBuf,
+    /// Show this many tensors, the worst first; all with 0
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) top: usize,
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) map: Option<String>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub(crate) out: Option<String>,
+}
+
+/// `karat model`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Config, layers, dtypes and sizes of a checkpoint
+    Inspect {
+        /// Checkpoint folder; without it the default model
+        dir: Option<PathBuf>,
+    },
+    /// Make a checkpoint in the released format with seeded random weights
+    New {
+        /// default or mini
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        geometry: String,
+        /// Seed of the weights
+        #[arg(long, value_name = "N", default_value_t = crate::model::SEED)]
+        seed: u64,
+        /// The new folder
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Check that every tensor is used exactly once and every value is finite and plausible
+    Verify {
+        /// Checkpoint folder; without it the default model
+        dir: Option<PathBuf>,
+    },
+    /// Compare two checkpoints by decoded values, whatever their naming, sharding and encoding
+    Diff {
+        /// Checkpoint folder
+        a: PathBuf,
+        /// Checkpoint folder
+        b: PathBuf,
+    },
+    /// Take the prompt texts out of a release's Python encoder file, without running it
+    Encoding {
+        /// The Python file
+        file: PathBuf,
+        /// The encoding.json to write
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+}
+
+/// `karat doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[arg(long, hide = true, value_name = "CONFIG")]
+    pub(crate) plan: Option<String>,
+}
+
+/// `karat scenario`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Scenario {
+    /// Names and titles of the built-in scenarios
+    List {
+        /// Only those with this text in name or title
+        #[arg(long, value_name = "TEXT")]
+        grep: Option<String>,
+    },
+    /// The prompt as text, with its ids and turns
+    Render {
+        /// A built-in name or a .toml file
+        scenario: String,
+        /// Checkpoint folder with tokenizer.json and encoding.json; without it the default model
+        #[arg(long, value_name = "DIR")]
+        model: Option<PathBuf>,
+    },
+    #[command(hide = true)]
+    Generate(crate::later::Anything),
+    #[command(hide = true)]
+    Import(crate::later::Anything),
+}
+
+/// `karat patches`.
+#[derive(Debug, Args)]
+pub(crate) struct Patches {
+    #[arg(long, hide = true)]
+    pub(crate) verify: bool,
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) from_diff: Option<String>,
+}

@@ -1,0 +1,139 @@
+//! `karat audit`.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use karat_audit::{Inputs, Job, Subject, TraceJob};
+use karat_bundle::Bundle;
+use karat_diff::Claims;
+use karat_optimized::{History, Stock};
+use karat_trace::TapGlob;
+
+use crate::args::{Audit, Globals};
+use crate::failure::{Failure, Result};
+use crate::later::{not_yet, refuse_given};
+use crate::model::{self, Source};
+use crate::progress::Progress;
+use crate::{inputs, output, summary};
+
+pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
+    refuse_later(args)?;
+    let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;
+    if args.layers == Some(0) {
+        return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
+    }
+    let stop = AtomicBool::new(false);
+    let progress = Progress::new(globals);
+    let source = model::open(args.model.as_deref())?;
+    let start = |inputs: Inputs| Job {
+        checkpoint: source.checkpoint.clone(),
+        random_weights: source.random_weights,
+        inputs,
+        taps: taps.clone(),
+        layers: args.layers,
+        floor: args.floor,
+        threads: globals.threads(),
+        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args().skip(1).collect(),
+        progress: &progress,
+        stop: &stop,
+    };
+    let bundle = match &args.candidate {
+        Some(dir) => candidate(args, dir, &source, start)?,
+        None => {
+            let subject = subject(args)?;
+            let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
+            karat_audit::audit(&start(inputs), &subject)?
+        }
+    };
+    progress.finish();
+    if let Some(out) = &args.out {
+        karat_bundle::write(out, &bundle)?;
+    }
+    if globals.json {
+        output::json(&summary::json(&bundle));
+    } else {
+        output::stdout(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+    }
+    Ok(bundle.verdict.exit_code)
+}
+
+/// Another engine's trace.
+fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(Inputs) -> Job<'a>) -> Result<Bundle> {
+    for (name, given) in [
+        ("a scenario", !args.scenarios.is_empty()),
+        ("--stock", args.stock.is_some()),
+        ("--patches", args.patches.is_some()),
+        ("--without", !args.without.is_empty()),
+        ("--histories", args.histories.is_some()),
+    ] {
+        if given {
+            return Err(Failure::usage(format!("{name} has no meaning with --candidate: the trace holds what ran")));
+        }
+    }
+    let word = args.claims.as_deref().unwrap_or_default();
+    let Some(claims) = Claims::from_name(word) else {
+        let names: Vec<&str> = Claims::ALL.iter().map(|c| c.name()).collect();
+        return Err(Failure::usage(format!("--claims: expected {}, found `{word}`", names.join(", "))));
+    };
+    let (trace, inputs) = karat_audit::requests_of(dir)?;
+    let expected = match &args.tokens {
+        Some(file) => Some(inputs::read(&source.checkpoint, &[], Some(file))?.requests),
+        None => None,
+    };
+    Ok(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, expected })?)
+}
+
+/// The optimized path.
+fn subject(args: &Audit) -> Result<Subject> {
+    let stock: Stock = match args.stock.as_deref() {
+        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
+        Some(word) => word.parse()?,
+        None => Stock::Official,
+    };
+    let history: History = match args.histories.as_deref() {
+        Some(word) if word == "all" || word.contains(',') => {
+            return Err(Failure::usage(
+                "--histories: one history a run in this version (cold, decoded, chunked:TOKENS)",
+            ));
+        }
+        Some(word) => word.parse()?,
+        None => History::Cold,
+    };
+    let patches = patch_list(args.patches.as_deref(), &args.without)?;
+    Ok(Subject { stock, patches, history })
+}
+
+/// `all`, `none` or names; less what `--without` names.
+pub(crate) fn patch_list(list: Option<&str>, without: &[String]) -> Result<Vec<String>> {
+    let known: Vec<&str> = karat_optimized::patches().iter().map(|p| p.name).collect();
+    let mut patches: Vec<String> = match list.unwrap_or("all") {
+        "all" => known.iter().map(ToString::to_string).collect(),
+        "none" => Vec::new(),
+        names => names.split(',').map(|n| n.trim().to_string()).collect(),
+    };
+    for name in without {
+        if !known.contains(&name.as_str()) {
+            return Err(Failure::usage(format!("--without: expected {}, found `{name}`", known.join(", "))));
+        }
+        patches.retain(|p| p.split(':').next() != Some(name));
+    }
+    Ok(patches)
+}
+
+fn refuse_later(args: &Audit) -> Result<()> {
+    let later = &args.later;
+    refuse_given(&[
+        ("--rerun", later.rerun),
+        ("--rerun-trace", later.rerun_trace.is_some()),
+        ("--partition", later.partition.is_some()),
+        ("--repro", later.repro.is_some()),
+        ("--endpoint", later.endpoint.is_some()),
+        ("--api", later.api.is_some()),
+    ])?;
+    match args.backend.as_deref() {
+        None | Some("auto" | "cpu") => Ok(()),
+        Some("cuda") => Err(not_yet("--backend cuda")),
+        Some(other) => Err(Failure::usage(format!("--backend: expected auto or cpu, found `{other}`"))),
+    }
+}

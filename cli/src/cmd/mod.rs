@@ -1,0 +1,27 @@
+//! The subcommands, one file each. Each gives the exit code of its result.
+
+mod audit;
+mod diff;
+mod doctor;
+mod model;
+mod patches;
+mod scenario;
+mod trace;
+
+use crate::args::{Cli, Command};
+use crate::failure::Result;
+
+/// Runs a command.
+pub(crate) fn run(cli: Cli) -> Result<u8> {
+    let globals = cli.globals;
+    match cli.command {
+        Command::Audit(args) => audit::run(&args, globals),
+        Command::Trace(args) => trace::run(&args, globals),
+        Command::Diff(args) => diff::run(&args, globals),
+        Command::Model { command } => model::run(&command, globals),
+        Command::Doctor(args) => doctor::run(&args, globals),
+        Command::Scenario { command } => scenario::run(&command, globals),
+        Command::Patches(args) => patches::run(&args, globals),
+        Command::Later(later) => Err(later.refuse()),
+    }
+}

@@ -1,0 +1,63 @@
+//! The only place that writes to stdout and stderr.
+
+use std::io::{IsTerminal, Write};
+
+/// Writes a result to stdout. A reader that has gone away is no error.
+pub(crate) fn stdout(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ =
+        out.write_all(text.as_bytes()).and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
+    let _ = out.flush();
+}
+
+/// Writes one line to stderr.
+pub(crate) fn stderr(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Writes a json result to stdout.
+pub(crate) fn json(value: &serde_json::Value) {
+    stdout(&serde_json::to_string_pretty(value).unwrap_or_default());
+}
+
+/// A json number, or a string where json has none.
+pub(crate) fn json_number(value: f64) -> serde_json::Value {
+    if value.is_finite() { serde_json::json!(value) } else { serde_json::json!(format!("{value:?}")) }
+}
+
+/// Colours, on a terminal that did not ask for none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    colour: bool,
+}
+
+impl Style {
+    /// For stdout.
+    pub(crate) fn of_stdout() -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Self { colour: std::io::stdout().is_terminal() && !no_color }
+    }
+
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+
+    /// A verdict in its colour.
+    pub(crate) fn verdict(self, exit: u8, text: &str) -> String {
+        self.paint(
+            if exit == 0 {
+                "1;32"
+            } else if exit == 1 {
+                "1;31"
+            } else {
+                "1;33"
+            },
+            text,
+        )
+    }
+
+    /// A heading.
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+}

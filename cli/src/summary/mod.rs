@@ -1,0 +1,110 @@
+//! The result of an audit on the terminal: at most 100 columns, verdict first.
+
+mod data;
+mod tables;
+
+use std::path::Path;
+
+use karat_bundle::{Bundle, FirstBad, Verdict};
+
+use crate::output::Style;
+
+pub(crate) use data::json;
+
+/// The summary.
+pub(crate) fn text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
+    let report = &bundle.verdict;
+    let mut lines = Vec::new();
+    let word = style.verdict(report.exit_code, report.verdict.name());
+    lines.push(format!("{word}: {}", sentence(bundle)));
+    for reason in report.reasons.iter().skip(usize::from(report.first_bad.is_none())).take(3) {
+        lines.extend(wrap(reason, "  "));
+    }
+    if report.next_step != "nothing" {
+        lines.extend(wrap(&format!("next: {}", report.next_step), "  "));
+    }
+    lines.push(String::new());
+    lines.extend(header(bundle));
+    for table in [tables::layers(bundle, style), tables::patches(bundle, style), tables::logits(bundle, style)] {
+        if !table.is_empty() {
+            lines.push(String::new());
+            lines.extend(table);
+        }
+    }
+    lines.push(String::new());
+    lines.push(style.bold("not judged, and what this is no evidence for"));
+    for note in &bundle.run.notes {
+        lines.extend(wrap(note, "  "));
+    }
+    lines.push(String::new());
+    lines.push(costs(bundle));
+    if let Some(out) = out {
+        lines.push(format!("bundle: {}", out.display()));
+    }
+    lines.join("\n")
+}
+
+/// One sentence after the verdict.
+fn sentence(bundle: &Bundle) -> String {
+    let report = &bundle.verdict;
+    match (&report.first_bad, report.verdict) {
+        (Some(bad), Verdict::Fail) => {
+            format!("{} is the first place over tolerance, in {} of {}", place(bad), bad.phase, bad.patch_set)
+        }
+        (_, Verdict::Pass) => {
+            let gated = bundle.taps.iter().filter(|r| r.verdict.is_some()).count();
+            format!("all {gated} judged rows are within tolerance")
+        }
+        _ => report.reasons.first().cloned().unwrap_or_default(),
+    }
+}
+
+fn place(bad: &FirstBad) -> String {
+    match bad.layer.parse::<u32>() {
+        Ok(layer) => format!("layer {layer}, tap {}", bad.tap),
+        Err(_) => format!("{}, tap {}", bad.layer, bad.tap),
+    }
+}
+
+fn header(bundle: &Bundle) -> Vec<String> {
+    let run = &bundle.run;
+    let made = if run.model.random_weights { ", random weights" } else { "" };
+    let mut lines = vec![format!("model      {}{made}", run.model.label)];
+    for s in &run.scenarios {
+        lines.push(format!("scenario   {}: {} sequences, {} rows", s.name, s.sequences, s.rows));
+    }
+    lines.push(format!("candidate  {}, claims {}", run.candidate.name, run.candidate.claims));
+    lines
+}
+
+fn costs(bundle: &Bundle) -> String {
+    let (wall, report) = (&bundle.run.wall_s, &bundle.verdict);
+    format!(
+        "{:.1} s (golden {:.1}, candidate {:.1}, comparing {:.1}), {} threads, {} MiB, {:.0} forward passes",
+        wall.total,
+        wall.golden,
+        wall.candidate,
+        wall.diff,
+        bundle.run.threads,
+        bundle.run.peak_memory_bytes >> 20,
+        report.forward_equivalents,
+    )
+}
+
+/// Breaks a text into lines of at most 100 columns.
+fn wrap(text: &str, indent: &str) -> Vec<String> {
+    const WIDTH: usize = 100;
+    let mut lines = Vec::new();
+    let mut line = indent.to_string();
+    for word in text.split_whitespace() {
+        let is_start = line.trim().is_empty();
+        if !is_start && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, format!("{indent}  ")));
+        } else if !is_start {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}

@@ -1,0 +1,72 @@
+use karat_bundle::Verdict;
+
+use crate::support::{karat, without_numbers, workplace};
+
+#[test]
+fn the_f32_control_passes_and_says_so() {
+    let dir = workplace();
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--stock", "none", "--patches", "none", "--quiet"];
+    let ran = karat(dir.path(), &args).expect(0);
+    assert!(ran.stdout.starts_with("pass: all "), "{}", ran.stdout);
+    assert_eq!(ran.stderr, "", "--quiet says nothing");
+    assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+    assert!(!ran.stdout.contains('\x1b'), "no colours when it is no terminal");
+    insta::assert_snapshot!(without_numbers(&ran.stdout));
+}
+
+#[test]
+fn a_bundle_holds_every_table_and_reads_back() {
+    let dir = workplace();
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "bf16-mhc", "--out", "b", "--json"];
+    let ran = karat(dir.path(), &args);
+    let data = ran.json();
+    let mut names: Vec<String> = std::fs::read_dir(dir.path().join("b"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let expected = ["flips.csv", "patches.csv", "recall.csv", "run.json", "taps.csv", "tokens.csv", "verdict.json"];
+    assert_eq!(names, expected);
+    let bundle = karat_bundle::read(&dir.path().join("b")).unwrap();
+    assert_eq!(i32::from(bundle.verdict.exit_code), ran.exit);
+    assert_eq!(data["verdict"], bundle.verdict.verdict.name());
+    assert_eq!(data["exit_code"], bundle.verdict.exit_code);
+    assert_eq!(data["patches"][0]["patch"], "bf16-mhc");
+    assert_eq!(bundle.run.command[0], "audit");
+    assert_eq!((bundle.run.scenarios[0].name.as_str(), bundle.run.scenarios[0].rows), ("ids.json", 40));
+    // Judged again from what was stored, the verdict is the same.
+    let again = karat_bundle::judge(&bundle.evidence(), &bundle.run.policy);
+    assert_eq!((again.verdict, again.reasons), (bundle.verdict.verdict, bundle.verdict.reasons));
+}
+
+#[test]
+fn a_patch_that_no_step_exercises_is_unproven() {
+    let dir = workplace();
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "mma-sparse-mla", "--json"];
+    let data = karat(dir.path(), &args).expect(4).json();
+    assert_eq!(data["verdict"], Verdict::Unproven.name());
+    assert!(data["reasons"][0].as_str().unwrap().contains("mma-sparse-mla"), "{data}");
+}
+
+#[test]
+fn taps_and_layers_can_be_chosen() {
+    let dir = workplace();
+    let base = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "none", "--out", "b", "--quiet"];
+    let args = [&base[..], &["--taps", "layers.*.attn.in", "--layers", "2"]].concat();
+    karat(dir.path(), &args).expect(0);
+    let bundle = karat_bundle::read(&dir.path().join("b")).unwrap();
+    assert!(!bundle.taps.is_empty() && bundle.taps.iter().all(|r| r.tap == "attn.in"));
+    assert!(bundle.run.notes.iter().any(|n| n.contains("first 2 of 4 layers")), "{:?}", bundle.run.notes);
+    let args = [&base[..], &["--taps", "layers.99.out"]].concat();
+    karat(dir.path(), &args).expect(4);
+}
+
+#[test]
+#[ignore = "slow: run with --include-ignored (CI does)"]
+fn the_default_audit_runs_the_story_on_random_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    let ran = karat(dir.path(), &["audit", "--quiet"]);
+    assert!([0, 1, 4].contains(&ran.exit), "{}", ran.stderr);
+    assert!(ran.stdout.contains("random weights") && ran.stdout.contains("tic-tac-toe"), "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+}

@@ -1,0 +1,93 @@
+use crate::support::{karat, workplace};
+
+#[test]
+fn clap_refuses_what_is_no_argument() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in
+        [&["audit", "--no-such-flag"][..], &["nonsense"], &["audit", "--threads", "0"], &["trace", "--out", "x"]]
+    {
+        let ran = karat(dir.path(), args).expect(2);
+        assert!(ran.stdout.is_empty() && ran.stderr.starts_with("error: "), "{}", ran.stderr);
+    }
+    let help = karat(dir.path(), &["--help"]).expect(0).stdout;
+    assert!(help.contains("Exit codes") && help.contains("audit"), "{help}");
+    for later in ["gate", "bisect", "isolate", "recall", "merge", "bench"] {
+        assert!(!help.contains(&format!("  {later} ")), "{later} is not offered: {help}");
+    }
+}
+
+#[test]
+fn what_is_not_in_this_version_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [&[&str]; 14] = [
+        &["gate", "--policy", "karat.toml"],
+        &["bisect", "--over", "layers"],
+        &["isolate"],
+        &["recall", "--endpoint", "x"],
+        &["op", "attend"],
+        &["report", "b"],
+        &["merge", "a", "b"],
+        &["bench"],
+        &["audit", "--rerun"],
+        &["audit", "--partition", "1/2"],
+        &["audit", "--stock", "sglang"],
+        &["audit", "--backend", "cuda"],
+        &["scenario", "generate"],
+        &["patches", "--verify"],
+    ];
+    for args in cases {
+        let ran = karat(dir.path(), args).expect(2);
+        assert!(ran.error().contains("is not in this version"), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn arguments_that_contradict_each_other_exit_2() {
+    let dir = workplace();
+    let model = ["audit", "--model", "mini", "--quiet"];
+    let cases: [(&[&str], &str); 10] = [
+        (&["--tokens", "ids.json", "tic-tac-toe"], "not both"),
+        (&["--tokens", "ids.json", "--patches", "nonsense"], "nonsense"),
+        (&["--tokens", "ids.json", "--without", "nonsense"], "nonsense"),
+        (&["--stock", "nonsense"], "nonsense"),
+        (&["--backend", "tpu"], "tpu"),
+        (&["--histories", "all"], "one history"),
+        (&["--layers", "0"], "--layers 0"),
+        (&["--candidate", "t", "--claims", "nonsense"], "nonsense"),
+        (&["--candidate", "t", "--claims", "f32", "--stock", "none"], "no meaning"),
+        (&["no-such-scenario"], "no-such-scenario"),
+    ];
+    for (args, words) in cases {
+        let ran = karat(dir.path(), &[&model[..], args].concat()).expect(2);
+        assert!(ran.error().contains(words), "{args:?}: {}", ran.stderr);
+    }
+    std::fs::create_dir(dir.path().join("mine")).unwrap();
+    std::fs::write(dir.path().join("mine").join("thesis"), "x").unwrap();
+    let ids = ["--tokens", "ids.json", "--patches", "none", "--layers", "1"];
+    let ran = karat(dir.path(), &[&model[..], &ids, &["--out", "mine"]].concat()).expect(2);
+    assert!(ran.error().contains("mine"), "{}", ran.stderr);
+}
+
+#[test]
+fn unreadable_input_exits_3_with_one_message() {
+    let dir = workplace();
+    std::fs::write(dir.path().join("cut.json"), r#"{"sequences":[{"id":"a","inp"#).unwrap();
+    std::fs::write(dir.path().join("big.json"), r#"{"sequences":[{"id":"a","input_ids":[99999]}]}"#).unwrap();
+    std::fs::write(dir.path().join("bad.toml"), "format = 1").unwrap();
+    let cases: [(&[&str], &str); 8] = [
+        (&["audit", "--model", "nowhere"], "nowhere"),
+        (&["audit", "--model", "mini", "--tokens", "nowhere.json"], "nowhere.json"),
+        (&["audit", "--model", "mini", "--tokens", "cut.json"], "cut.json"),
+        (&["audit", "--model", "mini", "--tokens", "big.json"], "99999"),
+        (&["audit", "--model", "mini", "bad.toml"], "bad.toml"),
+        (&["audit", "--model", "mini", "--candidate", "nowhere", "--claims", "f32"], "nowhere"),
+        (&["diff", "nowhere", "mini"], "nowhere"),
+        (&["model", "inspect", "nowhere"], "nowhere"),
+    ];
+    for (args, words) in cases {
+        let ran = karat(dir.path(), &[args, &["--quiet"]].concat()).expect(3);
+        assert!(ran.error().contains(words) && ran.stdout.is_empty(), "{args:?}: {}", ran.stderr);
+        let json = karat(dir.path(), &[args, &["--quiet", "--json"]].concat()).expect(3).json();
+        assert!(json["error"].as_str().unwrap().contains(words) && json["exit_code"] == 3, "{json}");
+    }
+}

@@ -1,0 +1,60 @@
+use crate::support::{karat, workplace};
+
+#[test]
+fn a_made_model_is_inspected_verified_and_compared() {
+    let dir = workplace();
+    let text = karat(dir.path(), &["model", "inspect", "mini"]).expect(0).stdout;
+    assert!(text.contains("parameters"), "{text}");
+    assert!(karat(dir.path(), &["model", "inspect", "--json"]).expect(0).json()["parameters"].as_u64().unwrap() > 0);
+    karat(dir.path(), &["model", "verify", "mini", "--quiet"]).expect(0);
+    karat(dir.path(), &["model", "diff", "mini", "mini", "--quiet"]).expect(0);
+    karat(dir.path(), &["model", "new", "--geometry", "mini", "--seed", "6", "--out", "second"]).expect(0);
+    karat(dir.path(), &["model", "diff", "mini", "second", "--quiet"]).expect(1);
+    let again = karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "second"]).expect(2);
+    assert!(again.error().contains("second"), "{}", again.stderr);
+}
+
+#[test]
+fn a_damaged_tensor_fails_verification() {
+    let dir = workplace();
+    let path = dir.path().join("mini").join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+    let start = tensors["embed.weight"]["data_offsets"][0].as_u64().unwrap() as usize;
+    // A bf16 NaN.
+    bytes[8 + header + start..8 + header + start + 2].copy_from_slice(&[0xc0, 0x7f]);
+    std::fs::write(&path, bytes).unwrap();
+    let ran = karat(dir.path(), &["model", "verify", "mini", "--quiet"]).expect(1);
+    assert!(ran.stdout.contains("embed.weight"), "{}", ran.stdout);
+}
+
+#[test]
+fn scenarios_and_patches_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = karat(dir.path(), &["scenario", "list"]).expect(0).stdout;
+    assert!(list.contains("tic-tac-toe: "), "{list}");
+    assert_eq!(
+        karat(dir.path(), &["scenario", "list", "--grep", "no such text", "--json"]).expect(0).json()["scenarios"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
+    let rendered = karat(dir.path(), &["scenario", "render", "tic-tac-toe", "--json"]).expect(0).json();
+    let ids = rendered["input_ids"].as_array().unwrap().len() as u64;
+    assert!(ids > 100 && rendered["spans"].as_array().unwrap().last().unwrap()["end"] == ids, "{rendered}");
+    let text = karat(dir.path(), &["patches"]).expect(0).stdout;
+    for name in ["bf16-mhc", "fp8-indexer", "mma-sparse-mla"] {
+        assert!(text.contains(name), "{text}");
+    }
+    assert_eq!(karat(dir.path(), &["patches", "--json"]).expect(0).json()["patches"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn the_doctor_runs_a_self_test() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = karat(dir.path(), &["doctor", "--json"]).expect(0).json();
+    assert_eq!((&data["self_test"], &data["gpu_used"]), (&"pass".into(), &false.into()), "{data}");
+    assert!(karat(dir.path(), &["doctor"]).expect(0).stdout.contains("self-test: pass"));
+}

@@ -1,0 +1,258 @@
+//! Writes a trace: a visitor that keeps what a glob admits and streams it to safetensors files.
+
+mod file;
+mod pieces;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use karat_model::{Error, Result};
+use karat_seam::{Block, Requests, RowId, Site, TensorMut, Visitor, Want};
+
+use crate::key::Key;
+use crate::manifest::{FILE, FORMAT, History, Manifest, Mode, ModelId, SequenceEntry, hash_text};
+use crate::{TapGlob, writer::pieces::Pieces};
+
+/// What the manifest says besides sequences and files.
+#[derive(Debug, Clone, Default)]
+pub struct Header {
+    /// Name and version of the writing program.
+    pub producer: String,
+    /// Which model.
+    pub model: ModelId,
+    /// How decode steps were run.
+    pub mode: Mode,
+    /// How the sequences were computed; empty for one cold prefill each.
+    pub history: Vec<History>,
+}
+
+impl ModelId {
+    /// The hashes that a checkpoint gives.
+    pub fn new(config_sha256: [u8; 32], weights_sha256: [u8; 32]) -> Self {
+        Self { config_sha256: Some(hash_text(config_sha256)), weights_sha256: Some(hash_text(weights_sha256)) }
+    }
+}
+
+/// In which order the tensors come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Layer by layer: a block's file is written as soon as the next block begins, so memory holds one block.
+    LayerMajor,
+    /// Any: everything is held until the end.
+    Any,
+}
+
+/// Writes a trace under a temporary name; [`TraceWriter::finish`] renames it. Dropped before that, it leaves nothing.
+///
+/// Rows: all token taps of a sequence and pass must cover the same positions, which become `SEQUENCE/rows` when they
+/// are not the whole sequence.
+pub struct TraceWriter {
+    target: PathBuf,
+    partial: Partial,
+    manifest: Manifest,
+    glob: TapGlob,
+    order: Order,
+    open: BTreeMap<(Site, u32, u32), Pieces>,
+    /// The first failure: later visits repeat it, `finish` too.
+    failed: Option<Error>,
+    written: BTreeMap<Block, String>,
+    rows: BTreeMap<(u32, u32), (Site, Vec<u32>)>,
+}
+
+/// The temporary folder; removed unless it was renamed.
+struct Partial {
+    path: PathBuf,
+    renamed: bool,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // Nothing to tell anybody: the folder has a name that says it is partial.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+impl TraceWriter {
+    /// Starts a trace of these requests at `target`, a folder that must not exist yet.
+    ///
+    /// Errors (usage): the target exists. Errors (input): its parent can't be written, requests that no trace can hold
+    /// (two equal ids, an empty sequence).
+    pub fn create(target: &Path, requests: &Requests, header: Header, glob: TapGlob, order: Order) -> Result<Self> {
+        let sequences = requests.seqs.iter().map(|s| SequenceEntry { id: s.id.clone(), input_ids: s.ids.to_vec() });
+        let manifest = Manifest {
+            format: FORMAT.into(),
+            producer: header.producer,
+            model: header.model,
+            mode: header.mode,
+            sequences: sequences.collect(),
+            history: header.history,
+            files: Vec::new(),
+        };
+        manifest.check_sequences()?;
+        manifest.check_history()?;
+        manifest.model.check()?;
+        if target.symlink_metadata().is_ok() {
+            return Err(Error::usage("trace folder exists already")
+                .at(target.display())
+                .hint("name a new folder, or remove the old trace"));
+        }
+        let Some(name) = target.file_name() else {
+            return Err(Error::usage("not the name of a new folder").at(target.display()));
+        };
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".partial-{}", std::process::id()));
+        let path = target.with_file_name(temporary);
+        std::fs::create_dir(&path).map_err(|e| io("trace folder can't be made", &path, &e))?;
+        Ok(Self {
+            target: target.into(),
+            partial: Partial { path, renamed: false },
+            manifest,
+            glob,
+            order,
+            open: BTreeMap::new(),
+            failed: None,
+            written: BTreeMap::new(),
+            rows: BTreeMap::new(),
+        })
+    }
+
+    /// Adds a piece of a tap: rows of one sequence and pass, ascending; a state tap once.
+    pub fn add(&mut self, at: Site, rows: &[RowId], tensor: &TensorMut<'_>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.take(at, rows, tensor).inspect_err(|e| self.failed = Some(e.clone()))
+    }
+
+    /// Writes what is open, rows and manifest, and gives the trace its name.
+    pub fn finish(mut self) -> Result<PathBuf> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.flush()?;
+        self.write_rows()?;
+        if self.manifest.files.is_empty() {
+            return Err(Error::input("nothing was recorded").at(self.target.display()).hint("check the tap patterns"));
+        }
+        let path = self.partial.path.join(FILE);
+        std::fs::write(&path, self.manifest.text()).map_err(|e| io("manifest can't be written", &path, &e))?;
+        std::fs::rename(&self.partial.path, &self.target)
+            .map_err(|e| io("finished trace can't be renamed", &self.target, &e))?;
+        self.partial.renamed = true;
+        Ok(self.target.clone())
+    }
+
+    fn take(&mut self, at: Site, rows: &[RowId], tensor: &TensorMut<'_>) -> Result<()> {
+        let Some(&first) = rows.first() else { return Ok(()) };
+        if rows.iter().any(|r| (r.seq, r.pass) != (first.seq, first.pass)) {
+            return Err(broken("a piece holds rows of two sequences or passes", at));
+        }
+        if self.manifest.sequences.get(first.seq as usize).is_none() {
+            return Err(broken("a piece is of a sequence that the requests don't have", at));
+        }
+        let new_block = self.open.keys().next().is_some_and(|(site, ..)| site.block != at.block);
+        if self.order == Order::LayerMajor && new_block {
+            self.flush()?;
+        }
+        if let Some(file) = self.written.get(&at.block) {
+            return Err(broken("a block came back after its file was written", at)
+                .found(file)
+                .hint("record this path in any order instead"));
+        }
+        self.open.entry((at, first.seq, first.pass)).or_default().push(at, rows, tensor)
+    }
+
+    /// Writes one file a block.
+    fn flush(&mut self) -> Result<()> {
+        let open = std::mem::take(&mut self.open);
+        let mut by_block: BTreeMap<Block, Vec<(String, Pieces)>> = BTreeMap::new();
+        for ((site, seq, pass), mut pieces) in open {
+            pieces.close();
+            self.note_rows(site, seq, pass, &pieces)?;
+            let sequence = &self.manifest.sequences[seq as usize].id;
+            let key = Key::tap(sequence, site, pass).to_string();
+            by_block.entry(site.block).or_default().push((key, pieces));
+        }
+        for (block, tensors) in by_block {
+            let name = match block {
+                Block::Embed => "embed.safetensors".to_string(),
+                Block::Layer(l) => format!("layer-{l:04}.safetensors"),
+                Block::Head => "head.safetensors".to_string(),
+                Block::Mtp(i) => format!("mtp-{i:02}.safetensors"),
+            };
+            file::write(&self.partial.path.join(&name), &tensors)?;
+            self.manifest.files.push(name.clone());
+            self.written.insert(block, name);
+        }
+        Ok(())
+    }
+
+    /// Checks that all token taps of a sequence and pass cover the same positions.
+    fn note_rows(&mut self, site: Site, seq: u32, pass: u32, pieces: &Pieces) -> Result<()> {
+        let positions = pieces.positions();
+        if site.tap.is_state() {
+            return Ok(());
+        }
+        if site.tap.is_per_entry() {
+            let whole = positions.iter().enumerate().all(|(i, p)| i as u32 == *p);
+            return if whole { Ok(()) } else { Err(broken("entries are not all entries from the first", site)) };
+        }
+        if !positions.is_sorted_by(|a, b| a < b) {
+            return Err(broken("positions of a pass are not ascending", site));
+        }
+        if positions.last().is_some_and(|p| *p as usize >= self.manifest.sequences[seq as usize].input_ids.len()) {
+            return Err(broken("a row lies behind the end of its sequence", site));
+        }
+        match self.rows.get(&(seq, pass)) {
+            None => {
+                self.rows.insert((seq, pass), (site, positions.to_vec()));
+                Ok(())
+            }
+            Some((_, known)) if known == positions => Ok(()),
+            Some((other, known)) => Err(broken("two taps of a pass cover different rows", site)
+                .expected(format!("the {} rows of {other}", known.len()))
+                .found(format!("{} rows", positions.len()))),
+        }
+    }
+
+    fn write_rows(&mut self) -> Result<()> {
+        let mut tensors = Vec::new();
+        for ((seq, pass), (_, positions)) in &self.rows {
+            let sequence = &self.manifest.sequences[*seq as usize];
+            if positions.len() < sequence.input_ids.len() {
+                let values = positions.iter().map(|p| i64::from(*p)).collect();
+                tensors.push((Key::rows(&sequence.id, *pass).to_string(), Pieces::indices(values)));
+            }
+        }
+        if tensors.is_empty() {
+            return Ok(());
+        }
+        let name = "rows.safetensors".to_string();
+        file::write(&self.partial.path.join(&name), &tensors)?;
+        self.manifest.files.push(name);
+        Ok(())
+    }
+}
+
+impl Visitor for TraceWriter {
+    fn want(&self, at: Site) -> Want {
+        if self.glob.admits(at) { Want::Read } else { Want::Skip }
+    }
+
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
+        self.add(at, rows, &tensor).map_err(karat_seam::Error::source)
+    }
+}
+
+fn broken(what: &str, at: Site) -> Error {
+    Error::input(what).at(at)
+}
+
+fn io(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::input(what).at(path.display()).found(error)
+}

@@ -1,0 +1,93 @@
+//! All pieces of one tensor, joined along axis 0.
+
+use karat_model::{Error, Result};
+use karat_seam::{Data, DataMut, RowId, Site, Tensor, TensorMut};
+
+/// A tensor that grows row by row. Ragged pieces (`[s,T]` with growing T) stay as they came until they are closed.
+#[derive(Default)]
+pub(super) struct Pieces {
+    positions: Vec<u32>,
+    tensor: Option<Tensor>,
+    /// Width of each row while the tensor is ragged (`tensor` then is flat).
+    widths: Option<Vec<usize>>,
+}
+
+impl Pieces {
+    /// A finished tensor of indices.
+    pub(super) fn indices(values: Vec<i64>) -> Self {
+        Self { positions: Vec::new(), tensor: Some(Tensor::i64([values.len()], values)), widths: None }
+    }
+
+    pub(super) fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    /// The joined tensor; call [`Pieces::close`] before.
+    pub(super) fn tensor(&self) -> Option<&Tensor> {
+        self.tensor.as_ref()
+    }
+
+    pub(super) fn push(&mut self, at: Site, rows: &[RowId], piece: &TensorMut<'_>) -> Result<()> {
+        let fail = |what: &str| Error::input(what).at(at);
+        let state = at.tap.is_state();
+        if state && self.tensor.is_some() {
+            return Err(fail("state was visited twice"));
+        }
+        let count = piece.shape.first().copied().unwrap_or(0);
+        if !state && count != rows.len() {
+            return Err(fail("a piece has another number of rows than positions").expected(rows.len()).found(count));
+        }
+        if at.tap.is_ragged() && piece.shape.len() == 2 {
+            self.widths.get_or_insert_default().extend(std::iter::repeat_n(piece.shape[1], count));
+        }
+        if !state {
+            self.positions.extend(rows.iter().map(|r| r.pos));
+        }
+        let Some(have) = &mut self.tensor else {
+            self.tensor = Some(piece.to_tensor());
+            return Ok(());
+        };
+        let same_row = have.shape.get(1..) == piece.shape.get(1..);
+        if !same_row && self.widths.is_none() {
+            return Err(fail("pieces have different row shapes")
+                .expected(format!("{:?}", &have.shape))
+                .found(format!("{:?}", piece.shape)));
+        }
+        match (&mut have.data, &piece.data) {
+            (Data::F32(a), DataMut::F32(b)) => a.extend_from_slice(b),
+            (Data::F64(a), DataMut::F64(b)) => a.extend_from_slice(b),
+            (Data::I64(a), DataMut::I64(b)) => a.extend_from_slice(b),
+            (Data::U8(a), DataMut::U8(b)) => a.extend_from_slice(b),
+            (a, _) => return Err(fail("pieces have different element types").expected(a.dtype())),
+        }
+        have.shape[0] += count;
+        Ok(())
+    }
+
+    /// Widens ragged rows to the widest: -inf for scores, 0 for masks.
+    pub(super) fn close(&mut self) {
+        let (Some(widths), Some(tensor)) = (self.widths.take(), &mut self.tensor) else { return };
+        let width = widths.iter().copied().max().unwrap_or(0);
+        if widths.iter().any(|w| *w != width) {
+            tensor.data = match &tensor.data {
+                Data::F32(v) => Data::F32(widen(v, &widths, width, f32::NEG_INFINITY)),
+                Data::F64(v) => Data::F64(widen(v, &widths, width, f64::NEG_INFINITY)),
+                Data::I64(v) => Data::I64(widen(v, &widths, width, -1)),
+                Data::U8(v) => Data::U8(widen(v, &widths, width, 0)),
+            };
+        }
+        tensor.shape = vec![widths.len(), width];
+    }
+}
+
+fn widen<T: Copy>(flat: &[T], widths: &[usize], width: usize, fill: T) -> Vec<T> {
+    let mut out = Vec::with_capacity(widths.len() * width);
+    let mut rest = flat;
+    for w in widths {
+        let (row, tail) = rest.split_at(*w);
+        out.extend_from_slice(row);
+        out.extend(std::iter::repeat_n(fill, width - w));
+        rest = tail;
+    }
+    out
+}
