@@ -99,7 +99,6 @@ pub struct Drawn {
     pub messages: Vec<Message>,
     /// Options of the encoder.
     pub options: EncodeOptions,
-    pub used: usize,
 }
 
 fn system(t: &mut Talk, tools_text: &str) {
@@ -175,7 +174,7 @@ pub fn draw(family: Family, mut r: Random, budget: usize, texts: (&str, &str)) -
         turns::ask_topic(&mut t, &s);
     }
     finish(family, &mut t);
-    Drawn { used: t.used, messages: t.messages, options: EncodeOptions { thinking, drop_thinking: true, effort } }
+    Drawn { messages: t.messages, options: EncodeOptions { thinking, drop_thinking: true, effort } }
 }
 
 /// Tokens that the questions still open will need.

@@ -85,13 +85,15 @@ impl Renderer {
                 continue;
             }
             let used = encoded.ids.len();
-            if std::env::var_os("CAL").is_some() { println!("cal {} {} {}", drawn.used, used, budget); }
             let mut classes = vec![REST; used];
             let mut told = std::collections::BTreeMap::new();
             let mut answers: Vec<Answer> = Vec::new();
             for span in &encoded.spans {
                 let label = labels[span.message.context("every span has a label")?];
-                let written = label.part.is_generated(label.assistant);
+                let written = match label.part {
+                    Part::Content => label.assistant,
+                    part => matches!(part, Part::Reasoning | Part::EndThink | Part::ToolCalls | Part::Eos),
+                };
                 let class = match label.mark {
                     // Questions about the whole are few: the trainer weighs them apart.
                     Some(Mark::Answer { kind: 5 | 6, .. }) => WHOLE,
