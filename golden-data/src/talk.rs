@@ -164,7 +164,9 @@ impl Talk {
         for _ in 0..50 {
             let name = if self.r.chance(self.spelled) {
                 let letters = self.r.between(4, 6);
-                (0..letters).map(|i| *self.r.pick(if i % 2 == 0 { b"bdfgklmnprstvz" } else { b"aeiou" }) as char).collect()
+                (0..letters)
+                    .map(|i| *self.r.pick(if i % 2 == 0 { b"bdfgklmnprstvz" } else { b"aeiou" }) as char)
+                    .collect()
             } else {
                 let (a, n) = (*self.r.pick(&self.adjectives), *self.r.pick(&self.nouns));
                 format!("{a} {n}")

@@ -124,8 +124,16 @@ impl Renderer {
         anyhow::bail!("no conversation fits {length} ids")
     }
 
-    /// Writes a data set.
-    pub fn write(&self, seed: u64, length: usize, count: usize, family: Option<Family>, spans: bool, out: &Path) -> Result<()> {
+    /// Writes a data set; what it holds, in words.
+    pub fn write(
+        &self,
+        seed: u64,
+        length: usize,
+        count: usize,
+        family: Option<Family>,
+        spans: bool,
+        out: &Path,
+    ) -> Result<String> {
         ensure!(length >= 256, "a row has at least 256 ids");
         let create = |ending: &str| -> Result<BufWriter<File>> {
             let path = out.with_extension(format!("{ending}.part"));
@@ -135,16 +143,26 @@ impl Renderer {
         let (mut used, mut answers) = (0, 0);
         for first in (0..count).step_by(2048) {
             let numbers = first..(first + 2048).min(count);
-            let rows = numbers.into_par_iter().map(|n| self.row(seed, n as u64, length, family)).collect::<Result<Vec<_>>>()?;
+            let rows = numbers
+                .into_par_iter()
+                .map(|n| self.row(seed, n as u64, length, family))
+                .collect::<Result<Vec<_>>>()?;
             for row in rows {
                 ids.write_all(&row.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>())?;
                 classes.write_all(&row.classes)?;
                 used += row.used;
                 answers += row.answers.len();
                 if spans {
-                    let list: Vec<_> =
-                        row.answers.iter().map(|a| json!([a.start, a.length, KINDS[a.kind as usize], a.told])).collect();
-                    writeln!(lines, "{}", json!({"family": format!("{:?}", row.family).to_lowercase(), "used": row.used, "answers": list}))?;
+                    let list: Vec<_> = row
+                        .answers
+                        .iter()
+                        .map(|a| json!([a.start, a.length, KINDS[a.kind as usize], a.told]))
+                        .collect();
+                    writeln!(
+                        lines,
+                        "{}",
+                        json!({"family": format!("{:?}", row.family).to_lowercase(), "used": row.used, "answers": list})
+                    )?;
                 }
             }
         }
@@ -158,7 +176,7 @@ impl Renderer {
                 std::fs::rename(&part, out.with_extension(ending))?;
             }
         }
-        println!("{}: {count} rows of {length}, {:.1} % filled, {answers} answers", out.display(), 100.0 * used as f64 / (count * length) as f64);
-        Ok(())
+        let filled = 100.0 * used as f64 / (count * length) as f64;
+        Ok(format!("{}: {count} rows of {length}, {filled:.1} % filled, {answers} answers", out.display()))
     }
 }

@@ -1,10 +1,10 @@
 //! Families of conversations: one plan each, by the scenario families that the model is measured on.
 
-use karat_model::prompt::{EncodeOptions, Effort, Json, Message, Role};
+use karat_model::prompt::{Effort, EncodeOptions, Json, Message, Role};
 
 use crate::random::Random;
 use crate::small_talk::{SmallTalk, tally};
-use crate::talk::{Talk, estimate};
+use crate::talk::Talk;
 use crate::turns;
 use crate::words::TOOLS;
 
@@ -102,7 +102,8 @@ pub struct Drawn {
 }
 
 fn system(t: &mut Talk, tools_text: &str) {
-    let text = *t.r.pick(&["you are a helpful assistant.", "you are a careful assistant. be brief.", "answer from memory."]);
+    let text =
+        *t.r.pick(&["you are a helpful assistant.", "you are a careful assistant. be brief.", "answer from memory."]);
     let mut m = Message::new(Role::System, text);
     if t.tools {
         let mut names = vec![TOOLS[0], TOOLS[1], TOOLS[2], TOOLS[3]];
@@ -192,7 +193,17 @@ fn body(family: Family, t: &mut Talk, s: &mut SmallTalk, most: usize) {
             return;
         }
         let mut at = t.r.below(total);
-        let turn = table.iter().find(|(_, w)| if at < *w { true } else { at -= w; false }).map_or(Turn::Chat, |(x, _)| *x);
+        let turn = table
+            .iter()
+            .find(|(_, w)| {
+                if at < *w {
+                    true
+                } else {
+                    at -= w;
+                    false
+                }
+            })
+            .map_or(Turn::Chat, |(x, _)| *x);
         let open = most.saturating_sub(t.facts.len());
         // Long conversations with few facts talk at length, so that facts lie at every depth.
         let stretch = (left / (open + 1) / 10).clamp(2, 60);
@@ -253,7 +264,7 @@ fn finish(family: Family, t: &mut Talk) {
         turns::ask(t, i);
     }
     if t.messages.is_empty() {
-        t.user(" ".repeat(estimate("")) + "hello.");
+        t.user("hello.");
         t.assistant("the user greets.", "hello.");
     }
 }

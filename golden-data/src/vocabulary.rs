@@ -103,16 +103,25 @@ fn pieces(tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<BTreeSet<Stri
         }
         out.entry(*word).or_default().push_str(token);
     }
-    Ok(out.into_iter().filter(|(word, piece)| !special.contains(word) && piece.chars().count() > 1).map(|(_, p)| p).collect())
+    Ok(out
+        .into_iter()
+        .filter(|(word, piece)| !special.contains(word) && piece.chars().count() > 1)
+        .map(|(_, p)| p)
+        .collect())
 }
 
 /// Writes tokenizer.json (at most `size` ids, a multiple of 32) and encoding.json.
-pub fn write(out: &Path, size: usize) -> Result<()> {
-    let encoding = new_model(Geometry::Default, 0).get("encoding.json").context("a made model has encoding.json")?.clone();
+pub fn write(out: &Path, size: usize) -> Result<String> {
+    let encoding =
+        new_model(Geometry::Default, 0).get("encoding.json").context("a made model has encoding.json")?.clone();
     let texts = EncodingTexts::from_json(&encoding)?;
     let bare = tokenizers::Tokenizer::from_bytes(tokenizer_json(&[], 0)).map_err(|e| anyhow!("{e}"))?;
     let mut fixed = BTreeSet::new();
-    let filled = texts.tools_template.text.replace("{dsml_token}", special::DSML).replace("{thinking_end_token}", special::END_THINK);
+    let filled = texts
+        .tools_template
+        .text
+        .replace("{dsml_token}", special::DSML)
+        .replace("{thinking_end_token}", special::END_THINK);
     let schemas: String = TOOLS.map(|t| schema(t) + "\n").concat();
     let letters: String = LETTERS.iter().map(|c| format!(" {c}")).collect();
     for text in [&filled, &texts.response_format.text, &texts.effort_a.text, &texts.effort_b.text, &schemas, &letters] {
@@ -136,12 +145,11 @@ pub fn write(out: &Path, size: usize) -> Result<()> {
     words.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let all: Vec<String> = fixed.into_iter().chain(words.into_iter().map(|(_, w)| w)).collect();
     let ids = 3 + 256 + SPECIAL.len() + all.len();
-    println!("{ids} ids: {} words beside bytes and special tokens", all.len());
     ensure!(ids <= size, "the words need {ids} ids, more than {size}");
     std::fs::create_dir_all(out)?;
     let text = tokenizer_json(&all, ids.next_multiple_of(32));
     Tokenizer::from_json("tokenizer.json", text.as_bytes())?;
     std::fs::write(out.join("tokenizer.json"), text)?;
     std::fs::write(out.join("encoding.json"), &encoding)?;
-    Ok(())
+    Ok(format!("{ids} ids: {} words beside bytes and special tokens", all.len()))
 }

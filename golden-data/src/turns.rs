@@ -178,12 +178,19 @@ pub fn interrupt(t: &mut Talk, s: &mut SmallTalk, sentences: usize) {
     if t.tools {
         let path = format!("{}.txt", f.name.replace(' ', "_"));
         let thought = format!("the user wants the {kind} about the{} in a file.", answer(&f, " "));
-        let lead = if t.thinking { String::new() } else { format!("i write the {kind} about the{} to a file.", answer(&f, " ")) };
+        let lead = if t.thinking {
+            String::new()
+        } else {
+            format!("i write the {kind} about the{} to a file.", answer(&f, " "))
+        };
         let call = t.call(&thought, &lead, "write_file", format!("{{\"path\": \"{path}\", \"kind\": \"{kind}\"}}"));
         t.result(call, "ok".to_owned());
         t.assistant("the file is written.", "the file is written.");
     } else {
-        t.assistant("the user wants it in a file.", format!("ok, the {kind} about the{} goes to a file.", answer(&f, " ")));
+        t.assistant(
+            "the user wants it in a file.",
+            format!("ok, the {kind} about the{} goes to a file.", answer(&f, " ")),
+        );
     }
     t.facts.push(f);
 }

@@ -2,21 +2,12 @@
 //! conversations as ids and loss classes.
 #![expect(clippy::print_stdout, reason = "printing is what a tool is for")]
 
-mod families;
-mod marks;
-mod random;
-mod render;
-mod small_talk;
-mod talk;
-mod turns;
-mod vocabulary;
-mod words;
-
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use families::Family;
+use karat_golden_data::families::Family;
+use karat_golden_data::{render, vocabulary};
 
 /// Data of the mini golden model.
 #[derive(Parser)]
@@ -78,17 +69,17 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Model { out, vocab } => vocabulary::write(&out, vocab),
+    let report = match Cli::parse().command {
+        Command::Model { out, vocab } => vocabulary::write(&out, vocab)?,
         Command::Rows { model, seed, length, count, family, spans, out } => {
-            render::Renderer::open(&model)?.write(seed, length, count, family, spans, &out)
+            render::Renderer::open(&model)?.write(seed, length, count, family, spans, &out)?
         }
         Command::Show { model, seed, length, family } => {
             let renderer = render::Renderer::open(&model)?;
             let row = renderer.row(seed, 0, length, Some(family))?;
-            println!("{}", row.text);
-            println!("{} of {length} ids, answers: {:?}", row.used, row.answers);
-            Ok(())
+            format!("{}\n{} of {length} ids, answers: {:?}", row.text, row.used, row.answers)
         }
-    }
+    };
+    println!("{report}");
+    Ok(())
 }

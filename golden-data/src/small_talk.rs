@@ -1,8 +1,8 @@
 //! Small talk with a leading topic, and logs with a leading signal: what only a look at the whole can tell.
 
+use crate::marks::{Mark, mark};
 use crate::random::Random;
 use crate::talk::Talk;
-use crate::marks::{Mark, mark};
 use crate::words::{QUALITIES, SIGNALS, TOPICS, VERBS};
 
 /// Sentences whose nouns lean to one topic, counted.
