@@ -114,6 +114,7 @@ def main():
             r = measure(net, stem, int(length), device, a.limit, (off,), a.seconds)
             results[f"{name} without {off}"] = r
             print(name, "without", off, json.dumps({k: r[k] for k in ("recall", "kind", "margin")}), flush=True)
+            json.dump(results, open(a.out, "w"), indent=1)
         json.dump(results, open(a.out, "w"), indent=1)
 
 

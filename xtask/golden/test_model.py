@@ -1,4 +1,5 @@
-"""CPU tests of the training code: pytest xtask/golden. The oracle's folder comes from KARAT_ORACLE."""
+"""CPU tests of the training code: KARAT_ORACLE=FOLDER TRITON_INTERPRET=1 pytest xtask/golden. The folder is the oracle's
+(tiny-v4/ and oracle-*.safetensors)."""
 
 import json
 import os
