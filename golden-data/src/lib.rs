@@ -10,3 +10,6 @@ pub mod talk;
 pub mod turns;
 pub mod vocabulary;
 pub mod words;
+
+#[cfg(test)]
+mod tests;
