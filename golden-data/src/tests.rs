@@ -46,9 +46,9 @@ fn answers_are_what_was_told_last() {
             let Some(told) = a.told else { continue };
             assert!(told < a.start);
             if KINDS[a.kind as usize] != "check_digit" {
-                // Told as JSON, a value has no space before it.
-                let before = text_of(&tokenizer, &row, told, a.length);
-                assert_eq!(before.trim(), said.trim(), "row {number}");
+                // Told as JSON, a word has no space before it and is spelled in bytes.
+                let from = text_of(&tokenizer, &row, told, 12.min(row.used - told));
+                assert!(from.trim_start().starts_with(said.trim()), "row {number}: {said:?}, told {from:?}");
             }
         }
     }
