@@ -34,15 +34,6 @@ impl Progress {
         Self::Bar(bar)
     }
 
-    /// Says something that is no step.
-    pub(crate) fn say(&self, what: &str) {
-        match self {
-            Self::Bar(bar) => bar.println(what),
-            Self::Lines(_) => output::stderr(what),
-            Self::Nothing => {}
-        }
-    }
-
     /// `done` of `total` are done.
     pub(crate) fn show(&self, done: u64, total: u64, what: &str) {
         match self {

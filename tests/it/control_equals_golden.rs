@@ -17,9 +17,8 @@ fn stock_none_equals_golden() {
     for (name, checkpoint) in
         [("tiny-v4", tiny()), ("default", made(Geometry::Default, 5)), ("mini", made(Geometry::Mini, 6))]
     {
-        let requests = Requests {
-            seqs: vec![turns("a", ids(150, 31), &[90, 20, 30, 10]), Sequence::prompt("b", ids(37, 32))],
-        };
+        let requests =
+            Requests { seqs: vec![turns("a", ids(150, 31), &[90, 20, 30, 10]), Sequence::prompt("b", ids(37, 32))] };
         let golden = Golden::new(Arc::clone(&checkpoint), requests.clone(), Mode::F32, 2).unwrap();
         let mut want = Recorder::all();
         cold_run(&golden, &mut want).unwrap();

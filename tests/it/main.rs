@@ -10,6 +10,7 @@ mod decoders_equal;
 mod docs;
 mod encoding;
 mod golden_invariants;
+mod golden_model;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;

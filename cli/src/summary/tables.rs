@@ -35,8 +35,8 @@ pub(super) fn layers(bundle: &Bundle, style: Style) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec![style.bold(&format!(
-        "{:<6}{:>10}{:>10}   {:<20}{:<24}{:>9}{:>9}{:>9}",
-        "layer", "inherited", "injected", "nearest to tolerance", "patch set, phase", "error", "predict", "allowed"
+        "{:<5}{:>9}{:>9}  {:<22}{:<29}{:>8}{:>8}{:>8}",
+        "layer", "inherit", "inject", "nearest to tolerance", "patch set, phase", "error", "predict", "allowed"
     ))];
     for (_, layer) in places {
         let rows: Vec<&TapRow> = bundle.taps.iter().filter(|r| r.layer == layer && r.part.is_empty()).collect();
@@ -53,7 +53,9 @@ pub(super) fn layers(bundle: &Bundle, style: Style) -> Vec<String> {
         lines.push(layer_line(layer, of_last(|r| r.inherited), of_last(|r| r.injected), worst, style));
     }
     if let Some(set) = bundle.run.candidate.patch_sets.last() {
-        lines.push(format!("inherited, injected: rel-L2 of `out` under {set}, the worse phase and sequence"));
+        lines.push(format!(
+            "inherit, inject: rel-L2 of what leaves the layer, under {set}, in the worse phase and sequence"
+        ));
     }
     lines
 }
@@ -68,15 +70,17 @@ fn worst<'a>(rows: &[&'a TapRow]) -> Option<&'a TapRow> {
 
 fn layer_line(layer: &str, inherited: Option<f64>, injected: Option<f64>, worst: &TapRow, style: Style) -> String {
     let at_floor = worst.floor.zip(worst.value).is_some_and(|(floor, value)| value <= floor);
-    let error = if at_floor { "<= floor".to_string() } else { short(worst.value) };
+    let is_count = worst.gate.contains("flips");
+    let number = |v: Option<f64>| if is_count { v.map_or("-".to_string(), |v| format!("{v:.0}")) } else { short(v) };
+    let error = if at_floor { "<= floor".to_string() } else { number(worst.value) };
     let place = format!("{}, {}", worst.patch_set, worst.phase);
     let line = format!(
-        "{layer:<6}{:>10}{:>10}   {:<20}{place:<24}{error:>9}{:>9}{:>9}",
+        "{layer:<5}{:>9}{:>9}  {:<22}{place:<29}{error:>8}{:>8}{:>8}",
         short(inherited),
         short(injected),
         worst.tap,
-        short(worst.predicted),
-        short(worst.tolerance),
+        number(worst.predicted),
+        number(worst.tolerance),
     );
     if worst.verdict == Some(Verdict::Fail) { style.verdict(1, &line) } else { line }
 }

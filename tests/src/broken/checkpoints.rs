@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::edit::{Files, header, join, pack, remove, tensors, text, values};
-use super::{Broken, Kind};
+use super::{Broken, Kind, Row};
 
 const FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -36,7 +36,7 @@ fn f32s(bytes: &mut [u8], value: f32) {
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    let opens: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let opens: Vec<Row<'_>> = vec![
         ("no weights at all", &["no weights"], |f| {
             f.remove(FILE);
         }),
@@ -174,7 +174,7 @@ pub(super) fn all() -> Vec<Broken> {
             }
         }),
     ];
-    let values: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let values: Vec<Row<'_>> = vec![
         ("NaN scale", &["layers.0.attn.wq_a", "NaN"], |f| {
             values(f, FILE, "layers.0.attn.wq_a.scale", |b| b[0] = 255);
         }),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::edit::{Files, json_file};
-use super::{Broken, Kind};
+use super::{Broken, Kind, Row};
 
 const FILE: &str = "config.json";
 
@@ -18,7 +18,7 @@ fn put(files: &mut Files, key: &str, value: Value) {
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    let list: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let list: Vec<Row<'_>> = vec![
         ("no config", &[FILE], |f| {
             f.remove(FILE);
         }),

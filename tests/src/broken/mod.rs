@@ -15,6 +15,9 @@ use std::path::Path;
 
 pub use edit::Files;
 
+/// A broken input in short: its name, words of its message, what breaks it.
+type Row<'a> = (&'a str, &'a [&'a str], fn(&mut Files));
+
 /// What kind of input is broken, and so which reader has to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

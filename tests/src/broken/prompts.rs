@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::edit::{Files, json_file};
-use super::{Broken, Kind};
+use super::{Broken, Kind, Row};
 
 const TOKENIZER: &str = "tokenizer.json";
 const ENCODING: &str = "encoding.json";
 
 pub(super) fn all() -> Vec<Broken> {
-    let list: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let list: Vec<Row<'_>> = vec![
         ("no tokenizer", &[TOKENIZER], |f| {
             f.remove(TOKENIZER);
         }),

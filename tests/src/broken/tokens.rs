@@ -1,7 +1,7 @@
 //! Broken token files.
 
 use super::edit::Files;
-use super::{Broken, Kind};
+use super::{Broken, Kind, Row};
 
 /// A whole one, of the oracle's vocabulary of 512.
 pub(super) const WHOLE: &str = r#"{"sequences":[{"id":"a","input_ids":[1,2,3]},{"id":"b","input_ids":[511]}]}"#;
@@ -13,7 +13,7 @@ fn put(files: &mut Files, text: &str) {
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    let list: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let list: Vec<Row<'_>> = vec![
         ("no token file", &[FILE], |f| {
             f.remove(FILE);
         }),

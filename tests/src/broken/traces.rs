@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::edit::{Files, Stored, header, join, json_file, pack, tensors};
-use super::{Broken, Kind};
+use super::{Broken, Kind, Row};
 
 const MANIFEST: &str = "manifest.json";
 const FILE: &str = "taps.safetensors";
@@ -57,7 +57,7 @@ fn add(files: &mut Files, tensor: Stored) {
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    let list: Vec<(&str, &[&str], fn(&mut Files))> = vec![
+    let list: Vec<Row<'_>> = vec![
         ("no manifest", &[MANIFEST], |f| {
             f.remove(MANIFEST);
         }),

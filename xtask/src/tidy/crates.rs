@@ -19,6 +19,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
     ("cli", &["anyhow", "clap", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
     ("diff", &["half", "libm", "rayon", "thiserror"]),
+    ("golden", &[]),
+    ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),
     (
         "model",
         &[
