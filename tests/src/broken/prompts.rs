@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::edit::{Files, json_file};
+use super::edit::json_file;
 use super::{Broken, Kind, Row};
 
 const TOKENIZER: &str = "tokenizer.json";
