@@ -25,7 +25,7 @@ pub(crate) fn of(
     let mut made: BTreeMap<Tap, Tensor> = BTreeMap::new();
     let chain = OpSpec::graph().iter().filter(|spec| patch.ops.contains(&spec.op) && golden.has_op(spec.op));
     for spec in chain.clone() {
-        let Some((operands, rows)) = operands(spec, &made, (l, seq), x, seen) else { return Ok(None) };
+        let Some((operands, rows)) = operands(spec, golden, &made, (l, seq), x, seen) else { return Ok(None) };
         match golden.op(spec.op, &operands, &rows) {
             Ok(written) => made.extend(written),
             Err(SeamError::Unsupported { .. }) => return Ok(None),
@@ -55,6 +55,7 @@ fn phase(candidate: &Candidate<'_>, row: RowId) -> Phase {
 /// Operands of an op: golden's own results where the patch made them, else what the candidate showed.
 fn operands(
     spec: &OpSpec,
+    golden: &dyn Layer,
     made: &BTreeMap<Tap, Tensor>,
     (l, seq): (u16, u32),
     x: Option<&Streams>,
@@ -73,8 +74,19 @@ fn operands(
             (align::gather(&x.rows, &x.data, &of)?.into_owned(), of)
         } else {
             // A tap that this kind of layer lacks is no operand of it.
-            let Some(recorded) = seen.get(Site::layer(l, *tap), seq) else { continue };
-            (recorded.tensor.clone(), recorded.rows.clone())
+            match seen.get(Site::layer(l, *tap), seq) {
+                Some(recorded) => (recorded.tensor.clone(), recorded.rows.clone()),
+                // Before the first window is complete there are no entries, and nothing is shown of them.
+                None if OpSpec::writer_of(*tap).is_some_and(|w| golden.has_op(w.op)) => {
+                    let like = if *tap == Tap::AttnIndexK { Tap::AttnIndexQ } else { Tap::AttnKv };
+                    let width = *seen.get(Site::layer(l, like), seq)?.tensor.shape.last()?;
+                    match tap.is_per_entry() {
+                        true => (Tensor::f32([0, width], Vec::new()), Vec::new()),
+                        false => return None,
+                    }
+                }
+                None => continue,
+            }
         };
         if !tap.is_per_entry() {
             rows.get_or_insert(of);

@@ -58,6 +58,7 @@ impl Visitor for Perturb<'_> {
 
     fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
         if at == self.at {
+            assert!(rows.iter().any(|r| r.pos == self.position), "{at}: nothing to perturb at {}", self.position);
             let width = tensor.shape[1..].iter().product::<usize>();
             let DataMut::F32(values) = &mut tensor.data else { panic!("golden is f32") };
             let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -95,7 +96,7 @@ fn the_oracles_own_taps_pass_as_f32() {
     let bundle = audit(&dir, Claims::F32, None);
     assert_eq!((bundle.verdict.verdict, bundle.verdict.exit_code), (Verdict::Pass, 0), "{:#?}", bundle.verdict);
     let judged = bundle.taps.iter().filter(|r| r.verdict.is_some()).count();
-    assert!(judged > 100, "only {judged} rows were judged");
+    assert!(judged > 90, "only {judged} rows were judged");
     let logits = bundle.taps.iter().find(|r| r.tap == "logits").unwrap();
     assert!(logits.floor.unwrap() > 0.0 && logits.tolerance.unwrap() >= 10.0 * logits.floor.unwrap());
 }
@@ -127,7 +128,7 @@ fn a_perturbed_tap_is_named_with_its_layer() {
     for (l, tap) in places {
         let site = Site::layer(l, tap);
         // An entry's index, or the position of a row that later rows attend to.
-        let position = if tap.is_per_entry() { 0 } else { 9 };
+        let position = if tap.is_per_entry() { 0 } else { 4 };
         let bundle = audit(&perturbed(place.path(), site, position), Claims::F32, None);
         let report = &bundle.verdict;
         assert_eq!((report.verdict, report.exit_code), (Verdict::Fail, 1), "{site}: {:?}", report.reasons);

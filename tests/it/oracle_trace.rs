@@ -25,7 +25,8 @@ fn every_tap_of_the_oracle_survives() {
         let taps = OracleTaps::new(name);
         let path = taps.write(&dir.path().join(name), ModelId::new(model.config_sha256(), model.weights_sha256()));
         let trace = open(&path);
-        assert!(trace.held().count() == taps.taps.len() && taps.taps.len() >= least);
+        assert_eq!(trace.held().count(), taps.taps.len());
+        assert!(taps.taps.len() >= least, "{name}: {}", taps.taps.len());
         for (site, expected) in &taps.taps {
             assert_eq!(&trace.tensor(*site, 0, 0).unwrap(), expected, "{site}");
         }

@@ -172,7 +172,9 @@ fn a_patch_is_judged_by_stocks_noise() {
     let flips = outcome.flips.iter().filter(|f| f.kind == "argmax" && f.patch_set == "stock+bad").count();
     let tokens = outcome.tokens.iter().filter(|t| t.patch_set == "stock+bad");
     let expected: f64 = tokens.map(|t| t.expected_flip_probability.unwrap()).sum();
-    assert!(flips > 0 && (gate.value.unwrap() - (flips as f64 - expected)).abs() < 1e-12, "{gate:?}");
+    assert!(flips as f64 > expected, "{flips} {expected}");
+    // Its margins are far beyond what noise of stock's size can turn: one such change is enough.
+    assert_eq!(gate.value, Some(f64::INFINITY), "{gate:?}");
     assert_eq!(row_verdict(gate, &Policy::default()), Some(Verdict::Fail), "{gate:?}");
     assert!(outcome.tokens.iter().all(|t| (t.patch_set == "stock") == t.expected_flip_probability.is_none()));
 }

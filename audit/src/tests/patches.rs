@@ -60,7 +60,7 @@ fn a_patch_is_measured_at_its_own_ops_against_stock() {
     let calls = Calls { prefill: 3, decode: 0, largest_prefill: 7 };
     let patch = spec(&[Op::OutputUp], &[Phase::Prefill], 1e-3);
     let row = row(&patch, "official", "stock+fast", calls, &outcome);
-    assert!((row.measured_error.unwrap() - 3e-3).abs() < 1e-5, "{row:?}");
+    assert!(row.measured_error.is_none(), "a fake has no ops to run on the patch's operands: {row:?}");
     assert_eq!((row.state.as_str(), row.calls_prefill, row.largest_prefill), ("active", 3, 7));
     assert_eq!(row.verdict, Some(Verdict::Pass));
     assert!(row.added_kl.unwrap() > 0.0 && row.added_flips.is_some());
