@@ -158,12 +158,11 @@ pub fn draw(family: Family, mut r: Random, budget: usize, texts: (&str, &str)) -
     if tools || t.r.chance(0.5) {
         system(&mut t, texts.0);
     }
-    let most = match family {
-        Family::Needle => t.r.between(1, 4),
-        _ => {
-            let cap = (t.left() / 55).clamp(3, 60);
-            t.r.between(cap / 4, cap).max(1)
-        }
+    let most = if family == Family::Needle {
+        t.r.between(1, 4)
+    } else {
+        let cap = (t.left() / 55).clamp(3, 60);
+        t.r.between(cap / 4, cap).max(1)
     };
     if family == Family::Tally {
         let share = t.r.between(55, 90);

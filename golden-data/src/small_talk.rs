@@ -21,7 +21,8 @@ impl SmallTalk {
     fn noun(&mut self, r: &mut Random) -> &'static str {
         let topic = if r.chance(self.share) { self.lead } else { r.below(TOPICS.len()) };
         self.counts[topic] += 1;
-        *r.pick(&TOPICS[topic].1)
+        let words = &TOPICS[topic].1;
+        words[r.below(words.len())]
     }
 
     /// One sentence.

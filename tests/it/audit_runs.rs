@@ -49,7 +49,8 @@ fn the_f32_control_passes_against_golden() {
     let bundle = run(Stock::None, &[], requests(), 2);
     assert_eq!(bundle.verdict.verdict, Verdict::Pass, "{:#?}", bundle.verdict);
     // Looking an embedding up rounds nothing: there is no floor to measure.
-    let without: Vec<_> = bundle.taps.iter().filter(|r| r.gate == "max_over_max" && r.floor.is_none() && r.layer != "embed").collect();
+    let without: Vec<_> =
+        bundle.taps.iter().filter(|r| r.gate == "max_over_max" && r.floor.is_none() && r.layer != "embed").collect();
     assert!(without.is_empty(), "{without:?}");
     assert!(bundle.flips.is_empty(), "{:?}", bundle.flips);
 }

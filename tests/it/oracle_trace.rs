@@ -21,13 +21,15 @@ fn open(dir: &std::path::Path) -> Arc<Trace> {
 fn every_tap_of_the_oracle_survives() {
     let dir = tempfile::tempdir().unwrap();
     let model = model();
-    for (name, layers, least) in [("short", 5, 130), ("long", 5, 60)] {
+    for (name, layers, least) in [("short", 5, 100), ("long", 5, 60)] {
         let taps = OracleTaps::new(name);
         let path = taps.write(&dir.path().join(name), ModelId::new(model.config_sha256(), model.weights_sha256()));
         let trace = open(&path);
-        assert_eq!(trace.held().count(), taps.taps.len());
+        // A prompt shorter than a window has no entries: a tap without rows is not kept.
+        let with_rows = taps.taps.iter().filter(|(_, tensor)| tensor.rows() > 0);
+        assert_eq!(trace.held().count(), with_rows.clone().count());
         assert!(taps.taps.len() >= least, "{name}: {}", taps.taps.len());
-        for (site, expected) in &taps.taps {
+        for (site, expected) in with_rows {
             assert_eq!(&trace.tensor(*site, 0, 0).unwrap(), expected, "{site}");
         }
         assert_eq!(trace.same_model(model.config_sha256(), model.weights_sha256()), SameModel::Same);
