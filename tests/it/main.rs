@@ -1,5 +1,9 @@
 //! One binary of cross-crate tests. Each module says what it proves and where the right values come from.
 
+#![expect(clippy::print_stdout, reason = "the distances of a run are for people")]
+#![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
+#![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
+
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;

@@ -135,7 +135,7 @@ fn bf16_mhc_costs_two_bf16_roundings_of_the_mixes() {
             sizes += (mix(*a) - bias[4 + i % 4]).powi(2);
         }
     }
-    let measured = (errors / sizes as f64).sqrt();
+    let measured = (errors / sizes).sqrt();
     println!("bf16-mhc: mixes rel-L2 {measured:.2e}, predicted {predicted:.2e}");
     assert!((0.5..1.5).contains(&(measured / predicted)), "{measured:e} against {predicted:e}");
 }

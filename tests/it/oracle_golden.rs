@@ -1,6 +1,5 @@
 //! Golden against the oracle: numbers that other people's code (transformers, an independent port) computed from the
 //! same tiny checkpoint. Logits within 2e-5 of their max, every tap within 1e-5 of its max, every decision identical.
-#![expect(clippy::print_stdout, reason = "the distances of a run are for people")]
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
