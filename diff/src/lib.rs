@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`moments`] | one pass over a pair of tensors: sums, extremes, counts and histograms, per tensor, row, class and part |
 //! | [`metrics`] | every printed metric, from moments alone |
-//! | [`split`] | total = inherited + injected in one pass over three tensors |
+//! | [`split()`] | total = inherited + injected in one pass over three tensors |
 //! | [`discrete`] | experts and entries: flips with golden's margin, recall, ties |
 //! | [`logits`] | KL, JS, ranks and margins per position, and their summaries |
 //! | [`storage`] | storage formats: ulp, largest value, RMS of one rounding |
