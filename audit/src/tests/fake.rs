@@ -62,10 +62,10 @@ impl Fake {
     ) -> Result<()> {
         let width: usize = tail.iter().product();
         if let Block::Layer(l) = block {
-            if let Some((_, _, pos, by)) = self.fault.at.filter(|f| (f.0, f.1) == (l, tap)) {
-                if let Some(i) = rows.iter().position(|r| r.pos == pos) {
-                    v[i * width + 1] += by;
-                }
+            if let Some((_, _, pos, by)) = self.fault.at.filter(|f| (f.0, f.1) == (l, tap))
+                && let Some(i) = rows.iter().position(|r| r.pos == pos)
+            {
+                v[i * width + 1] += by;
             }
             if let Some((_, _, gain)) = self.fault.gain.filter(|f| (f.0, f.1) == (l, tap)) {
                 v.iter_mut().for_each(|v| *v *= gain);

@@ -71,7 +71,7 @@ fn rotated_index_vectors_are_compared_in_their_own_frame() {
     assert_eq!(before[..8], after[..8], "the first row was asked to stay");
     for vector in 2..4 {
         for i in 0..4usize {
-            let sign = |j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let sign = |j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
             let sum: f64 = (0..4).map(|j| sign(j) * f64::from(before[vector * 4 + j])).sum();
             assert_eq!(after[vector * 4 + i], (sum / 2.0) as f32);
         }
