@@ -92,6 +92,8 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
         // The first one builds the release binary: what README promises for a cold start.
         out.push(Step::new("readme", seconds(360), command));
     }
+    // After the release build. Skips itself, and says so, where valgrind is missing.
+    out.push(Step::new("counts", seconds(120), "cargo xtask counts"));
     if let Some(audit) = commands.iter().find(|c| readme::is_audit(c)) {
         out.push(Step::new("audit-warm", seconds(60), audit));
     }

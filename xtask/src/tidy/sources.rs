@@ -11,6 +11,8 @@ pub(super) const UNSAFE: &[&str] = &[
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_dot.rs",
     "reference/src/linalg/simd.rs",
+    "reference/src/linalg/simd_chain.rs",
+    "reference/src/linalg/simd_vector.rs",
     "trace/src/mmap.rs",
 ];
 
