@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod finish;
 mod head;
+mod head_flips;
 mod index_noise;
 mod job;
 mod layer;

@@ -23,3 +23,4 @@ mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
 mod seam_contract;
+mod seeded_faults;
