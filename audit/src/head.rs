@@ -195,6 +195,9 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
         gate.compared += vocabulary as u64;
     }
     let site = Site { block: Block::Head, tap: Tap::Logits };
+    if !walk.wants(site) {
+        return;
+    }
     for (phase, gate) in gates {
         let row = gate.row(place.row(site, phase));
         walk.out.taps.push(row);
