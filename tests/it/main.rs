@@ -15,6 +15,7 @@ mod docs;
 mod encoding;
 mod golden_invariants;
 mod golden_model;
+mod golden_transformers;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;
