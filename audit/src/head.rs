@@ -11,7 +11,7 @@ use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align};
+use crate::{Result, align, recall};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
@@ -56,6 +56,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         compare_block(walk, i, Block::Head, &lanes)?;
     }
     compare_logits(walk, &on_x)?;
+    recall::keep(walk, &on_x);
     walk.out.wall[2] += start.elapsed().as_secs_f64();
     Ok(())
 }

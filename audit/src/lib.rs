@@ -22,6 +22,7 @@ mod place;
 mod plan;
 mod predict;
 mod progress;
+mod recall;
 mod rotate;
 mod storage;
 mod trace;
@@ -34,6 +35,7 @@ pub use lockstep::{Lockstep, Outcome};
 pub use plan::{Subject, audit};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
+pub use recall::recall;
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};
 
