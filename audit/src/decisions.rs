@@ -136,7 +136,7 @@ fn tap_rows(
 /// An index score is a product of two quantised vectors: measured on random data, its error is 0.18 of the scores' size
 /// with FP4 operands and 0.045 with FP8 (spec 2.8). Otherwise the tap's predicted error is taken. Experts are decided
 /// by sqrt(softplus(logit)), whose slope is at most 0.32.
-fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
+pub(crate) fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
     let claims = at.candidate.claims;
     let tolerance = predict::tolerance(claims, score, phase, &at.candidate.patches, |_| None);
     let predicted = tolerance.value / karat_diff::tolerance::ROUNDINGS;
@@ -164,9 +164,14 @@ fn row_values(tensor: &Tensor, row: usize) -> Vec<f64> {
     }
 }
 
-/// `compared` decisions were looked at: the largest of so many noises is larger than one is (a union bound).
+/// So many standard deviations can noise alone reach where `compared` decisions were looked at: the largest of so many
+/// noises is larger than one is (a union bound).
+pub(crate) fn sigmas(compared: usize) -> f64 {
+    (2.0 * (2.0 * compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS)
+}
+
 fn is_explained(flip: &Flip, noise: Option<f64>, compared: usize) -> bool {
-    let sigmas = (2.0 * (2.0 * compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+    let sigmas = sigmas(compared);
     let bound = noise.map(|s| sigmas * s * std::f64::consts::SQRT_2);
     matches!((flip.margin, bound), (Some(m), Some(b)) if m <= b)
 }

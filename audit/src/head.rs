@@ -7,18 +7,17 @@ use karat_bundle::{FlipRow, TapRow, TokenRow};
 use karat_diff::logits::{Position, expected_choice_change, expected_flip_probability, positions};
 use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
 
+use crate::compare::Context;
 use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align, recall};
+use crate::{Result, align, decisions, head_flips, recall};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
 /// So many standard deviations may the changes of a patch differ from those of stock.
 const SIGMAS: f64 = 4.0;
-/// Chance of one false alarm among all logits of a phase, when noise of stock's size alone is at work.
-const FALSE_ALARM: f64 = 1e-3;
 
 /// Compared logits of one sequence under one patch set.
 struct Compared {
@@ -54,10 +53,27 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
     let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
     for i in 0..walk.runners.len() {
         compare_block(walk, i, Block::Head, &lanes)?;
+        let Some(on_x2) = on_x2.get(&i) else { continue };
+        injected_flips(walk, i, on_x2)?;
     }
     compare_logits(walk, &on_x)?;
     recall::keep(walk, &on_x);
     walk.out.wall[2] += start.elapsed().as_secs_f64();
+    Ok(())
+}
+
+fn injected_flips(walk: &mut Walk<'_, '_>, i: usize, on_x2: &Recorder) -> Result<()> {
+    let setup = walk.setup;
+    let candidate = &setup.candidates[i];
+    if !walk.wants(Site { block: Block::Head, tap: Tap::Logits }) {
+        return Ok(());
+    }
+    for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
+        let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
+        let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
+        let at = Context { candidate, place: &place, ratio: None, input: &BTreeMap::new() };
+        walk.out.taps.extend(head_flips::rows(&at, seq as u32, on_x2, &walk.runners[i].seen)?);
+    }
     Ok(())
 }
 
@@ -180,6 +196,9 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
         gate.compared += vocabulary as u64;
     }
     let site = Site { block: Block::Head, tap: Tap::Logits };
+    if !walk.wants(site) {
+        return;
+    }
     for (phase, gate) in gates {
         let row = gate.row(place.row(site, phase));
         walk.out.taps.push(row);
@@ -226,7 +245,7 @@ impl Gate {
         row.gate = "flips_added_to_stock".to_string();
         let spread = ((self.new + self.gone) as f64).sqrt();
         let added = self.new as f64 - self.gone as f64;
-        let limit = (2.0 * (2.0 * self.compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+        let limit = decisions::sigmas(self.compared as usize);
         let bound = limit * self.largest_noise * std::f64::consts::SQRT_2;
         let impossible = self.worst.is_some_and(|(margin, _)| margin > bound);
         row.tolerance = Some(SIGMAS * spread);

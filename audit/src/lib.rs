@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod finish;
 mod head;
+mod head_flips;
 mod index_noise;
 mod job;
 mod layer;
@@ -35,7 +36,7 @@ pub use lockstep::{Lockstep, Outcome};
 pub use plan::{Subject, audit};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
-pub use recall::recall;
+pub use recall::{recall, recall_of};
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};
 

@@ -87,7 +87,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         rows.push(row(spec, profile, set, calls(path, &spec.name), &outcome));
     }
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
-    outcome.recall = recall::rows(job, &outcome.asked, &recall::maker(job, plans))?;
+    outcome.recall = recall::rows(job, &outcome.asked, &recall::searcher(job, plans))?;
     recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
     let candidate = RunCandidate {

@@ -102,7 +102,7 @@ fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
         layers: job.layers,
     };
     let mut outcome = job.pool()?.install(|| lockstep.run(job.progress, job.stop))?;
-    outcome.recall = recall::rows(job, &outcome.asked, &|_, _| Ok(None))?;
+    outcome.recall = recall::rows(job, &outcome.asked, &|_, _, _| Ok(Vec::new()))?;
     Ok(outcome)
 }
 

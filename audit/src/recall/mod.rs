@@ -23,7 +23,7 @@ use self::answers::{Answer, Picked, answers};
 use self::score::Named;
 use crate::job::Job;
 use crate::lockstep::Walk;
-use crate::{Lockstep, Result};
+use crate::{Candidate, Lockstep, Result};
 
 pub use run::recall;
 
@@ -73,18 +73,17 @@ fn picked(seen: &Recorder, asks: &[Vec<Ask>]) -> Picked {
     out
 }
 
-/// How the candidate of a patch set is made, for the search of a losing layer.
-pub(crate) type Make<'a> = dyn Fn(&str, Requests) -> Result<Option<Box<dyn Path>>> + 'a;
+/// Finds the layers at which a patch set loses answers of a sequence; nothing where its path can't be run again.
+pub(crate) type Search<'a> = dyn Fn(&str, usize, &[Ask]) -> Result<Vec<Option<u64>>> + 'a;
 
 /// Rows of `recall.csv` for what a run kept.
-pub(crate) fn rows(job: &Job<'_>, asked: &[Asked], make: &Make<'_>) -> Result<Vec<RecallRow>> {
+pub(crate) fn rows(job: &Job<'_>, asked: &[Asked], search: &Search<'_>) -> Result<Vec<RecallRow>> {
     let tokenizer = Tokenizer::of(&job.checkpoint).ok();
     let inputs = &job.inputs;
     let alone = alone::measure(job, asked)?;
     let mut out = Vec::new();
     for asked in asked {
         let mut lost: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let first = out.len();
         for (answer, phase) in asked.answers.iter().zip(&asked.phases) {
             let sequence = &inputs.requests.seqs[answer.seq];
             let ask = &inputs.asks[answer.seq][answer.question];
@@ -105,44 +104,45 @@ pub(crate) fn rows(job: &Job<'_>, asked: &[Asked], make: &Make<'_>) -> Result<Ve
             }
             out.push(row);
         }
-        debug_assert!(first <= out.len());
         for (seq, which) in lost.into_iter().take(SEARCHED) {
-            search(job, seq, &which, &asked.patch_set, make, &mut out)?;
+            let question = |&i: &usize| inputs.asks[seq][out[i].question as usize].clone();
+            let asks: Vec<Ask> = which.iter().map(question).collect();
+            for (i, layer) in which.into_iter().zip(search(&asked.patch_set, seq, &asks)?) {
+                out[i].lost_at_layer = layer;
+            }
         }
     }
     Ok(out)
 }
 
-/// Fills in where the answers of one sequence are lost.
-fn search(
-    job: &Job<'_>,
-    seq: usize,
-    which: &[usize],
-    patch_set: &str,
-    make: &Make<'_>,
-    rows: &mut [RecallRow],
-) -> Result<()> {
-    let requests = Requests { seqs: vec![job.inputs.requests.seqs[seq].clone()] };
-    let Some(candidate) = make(patch_set, requests.clone())? else { return Ok(()) };
-    let golden = Golden::new(job.checkpoint.clone(), requests, Mode::F32, job.threads)?;
-    let asks: Vec<Ask> = which.iter().map(|&i| job.inputs.asks[seq][rows[i].question as usize].clone()).collect();
-    let found = takeover::lost_at(&golden, candidate.as_ref(), &asks, job.stop)?;
-    for (&i, layer) in which.iter().zip(found) {
-        rows[i].lost_at_layer = layer;
-    }
-    Ok(())
-}
-
-/// A maker of optimized paths: the plan of each patch set.
-pub(crate) fn maker<'a>(
+/// Runs the optimized path of a patch set once more, on the one sequence.
+pub(crate) fn searcher<'a>(
     job: &'a Job<'_>,
     plans: Vec<(String, Plan)>,
-) -> impl Fn(&str, Requests) -> Result<Option<Box<dyn Path>>> + 'a {
-    move |set, requests| {
-        let Some((_, plan)) = plans.iter().find(|(name, _)| name == set) else { return Ok(None) };
-        let path = Optimized::new(job.checkpoint.clone(), requests, plan.clone(), job.threads)?;
-        Ok(Some(Box::new(path)))
+) -> impl Fn(&str, usize, &[Ask]) -> Result<Vec<Option<u64>>> + 'a {
+    move |set, seq, asks| {
+        let Some((_, plan)) = plans.iter().find(|(name, _)| name == set) else { return Ok(Vec::new()) };
+        let requests = Requests { seqs: vec![job.inputs.requests.seqs[seq].clone()] };
+        let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+        let candidate = Optimized::new(job.checkpoint.clone(), requests, plan.clone(), job.threads)?;
+        takeover::lost_at(&golden, &candidate, asks, job.stop)
     }
+}
+
+/// What any candidate recalls of the job's conversations, which must be those of its path.
+pub fn recall_of(job: &Job<'_>, candidate: &Candidate<'_>) -> Result<Vec<RecallRow>> {
+    let (asks, requests) = (&job.inputs.asks, &job.inputs.requests);
+    let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let [ours, theirs] = [&golden as &dyn Path, candidate.path].map(|path| run::picked(path, job));
+    let answers = answers(asks, &ours?, &theirs?);
+    let phases = answers.iter().map(|a| candidate.path.phase_of(last_row(asks, a))).collect();
+    let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
+    // With one sequence the paths at hand can be run once more; otherwise the layers stay unknown.
+    let search = |_: &str, _: usize, asks: &[Ask]| match requests.seqs.len() {
+        1 => takeover::lost_at(&golden, candidate.path, asks, job.stop),
+        _ => Ok(Vec::new()),
+    };
+    rows(job, &[Asked { patch_set, history, answers, phases }], &search)
 }
 
 /// Fills in how many answers each patch loses beyond stock.

@@ -9,7 +9,7 @@ use karat_reference::{Golden, Mode};
 use karat_seam::{Path, Requests};
 
 use super::answers::{Picked, answers};
-use super::{Asked, last_row, maker, pass, rows};
+use super::{Asked, last_row, pass, rows, searcher};
 use crate::job::{Inputs, Job, peak_memory};
 use crate::progress::Steps;
 use crate::{Result, Subject, finish};
@@ -44,7 +44,7 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
             let answers = answers(asks, &ours, &ours);
             let phases = answers.iter().map(|a| golden.phase_of(last_row(asks, a))).collect();
             let asked = Asked { patch_set: "golden".to_owned(), history: "cold".to_owned(), answers, phases };
-            found.extend(rows(&part, &[asked], &|_, _| Ok(None))?);
+            found.extend(rows(&part, &[asked], &|_, _, _| Ok(Vec::new()))?);
             continue;
         };
         steps.next(&format!("{name}, {tokens} tokens"))?;
@@ -61,8 +61,7 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
         wall.candidate += begun.elapsed().as_secs_f64();
         passes += 1.0;
         let asked = Asked { patch_set: name.clone(), history: history.to_string(), answers, phases };
-        let make = maker(&part, vec![(name.clone(), plan)]);
-        found.extend(rows(&part, &[asked], &make)?);
+        found.extend(rows(&part, &[asked], &searcher(&part, vec![(name.clone(), plan)]))?);
     }
     run.candidate = candidate(subject, set.map(|(name, _)| name));
     run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()));
@@ -83,7 +82,7 @@ fn candidate(subject: Option<&Subject>, set: Option<String>) -> RunCandidate {
 }
 
 /// One pass; the logits of the answering turns.
-fn picked(path: &dyn Path, part: &Job<'_>) -> Result<Picked> {
+pub(super) fn picked(path: &dyn Path, part: &Job<'_>) -> Result<Picked> {
     let (rows, logits) = pass::whole(path, part.stop, None)?;
     let mut out = Picked::default();
     out.take(&rows, &logits, &part.inputs.asks);

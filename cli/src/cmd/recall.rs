@@ -1,7 +1,5 @@
 //! `karat recall`.
 
-use std::sync::atomic::AtomicBool;
-
 use karat_audit::{Job, Subject};
 use karat_optimized::History;
 
@@ -10,7 +8,7 @@ use crate::args::{Globals, Recall};
 use crate::failure::{Failure, Result};
 use crate::later::refuse_given;
 use crate::progress::Progress;
-use crate::{inputs, model, output, summary};
+use crate::{inputs, model, output, stop, summary};
 
 pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     refuse_given(&[("--endpoint", args.endpoint.is_some()), ("--api", args.api.is_some())])?;
@@ -31,7 +29,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     if inputs.asks.iter().all(Vec::is_empty) {
         return Err(Failure::usage("these scenarios ask nothing (no `answers`): there is nothing to recall"));
     }
-    let (stop, progress) = (AtomicBool::new(false), Progress::new(globals));
+    let progress = Progress::new(globals);
     let job = Job {
         checkpoint: source.checkpoint.clone(),
         random_weights: source.random_weights,
@@ -43,7 +41,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
         command: std::env::args().skip(1).collect(),
         progress: &progress,
-        stop: &stop,
+        stop: stop::on_interrupt(),
     };
     let bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
     progress.finish();

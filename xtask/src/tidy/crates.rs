@@ -17,7 +17,7 @@ const GEMM: &[&str] =
 const ALLOWED: &[(&str, &[&str])] = &[
     ("audit", &["rayon", "serde", "serde_json", "sha2", "thiserror"]),
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
-    ("cli", &["anyhow", "clap", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
+    ("cli", &["anyhow", "clap", "ctrlc", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
     ("diff", &["half", "libm", "rayon", "thiserror"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),
