@@ -38,6 +38,7 @@ pub(crate) fn bundle(
     run.peak_memory_bytes = peak_memory();
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
+    bundle.recall = outcome.recall;
     bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
     bundle

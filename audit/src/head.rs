@@ -14,7 +14,7 @@ use crate::lockstep::Walk;
 use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align, decisions, head_flips};
+use crate::{Result, align, decisions, head_flips, recall};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
@@ -60,6 +60,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         injected_flips(walk, *i, on_x2)?;
     }
     compare_logits(walk, &on_x)?;
+    recall::keep(walk, &on_x);
     walk.out.wall[2] += start.elapsed().as_secs_f64();
     Ok(())
 }

@@ -24,6 +24,7 @@ mod place;
 mod plan;
 mod predict;
 mod progress;
+mod recall;
 mod rotate;
 mod storage;
 mod trace;
@@ -36,6 +37,7 @@ pub use lockstep::{Lockstep, Outcome};
 pub use plan::{Subject, audit};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
+pub use recall::{recall, recall_of};
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};
 

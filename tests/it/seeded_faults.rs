@@ -179,6 +179,7 @@ fn audit(fault: Fault) -> Vec<TapRow> {
             Candidate { rotates, ..Candidate::new("stock+fault", &faulty, Claims::Official) },
         ],
         scenarios: vec!["made".into()],
+        asks: &[],
         facts: Facts::of(&checkpoint).unwrap(),
         taps: &|_| true,
         layers: None,

@@ -89,11 +89,6 @@ fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(I
 
 /// The optimized path.
 fn subject(args: &Audit) -> Result<Subject> {
-    let stock: Stock = match args.stock.as_deref() {
-        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
-        Some(word) => word.parse()?,
-        None => Stock::Official,
-    };
     let history: History = match args.histories.as_deref() {
         Some(word) if word == "all" || word.contains(',') => {
             return Err(Failure::usage(
@@ -103,8 +98,22 @@ fn subject(args: &Audit) -> Result<Subject> {
         Some(word) => word.parse()?,
         None => History::Cold,
     };
-    let patches = patch_list(args.patches.as_deref(), &args.without)?;
+    let (stock, patches) = low_precision(args.stock.as_deref(), args.patches.as_deref(), &args.without)?;
     Ok(Subject { stock, patches, history })
+}
+
+/// The low-precision path: its stock profile and speed patches.
+pub(crate) fn low_precision(
+    stock: Option<&str>,
+    patches: Option<&str>,
+    without: &[String],
+) -> Result<(Stock, Vec<String>)> {
+    let stock: Stock = match stock {
+        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
+        Some(word) => word.parse()?,
+        None => Stock::Official,
+    };
+    Ok((stock, patch_list(patches, without)?))
 }
 
 /// `all`, `none` or names; less what `--without` names.

@@ -11,7 +11,7 @@ fn clap_refuses_what_is_no_argument() {
     }
     let help = karat(dir.path(), &["--help"]).expect(0).stdout;
     assert!(help.contains("Exit codes") && help.contains("audit"), "{help}");
-    for later in ["gate", "bisect", "isolate", "recall", "merge", "bench"] {
+    for later in ["gate", "bisect", "isolate", "merge", "bench"] {
         assert!(!help.contains(&format!("  {later} ")), "{later} is not offered: {help}");
     }
 }
@@ -32,7 +32,7 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--partition", "1/2"],
         &["audit", "--stock", "sglang"],
         &["audit", "--backend", "cuda"],
-        &["scenario", "generate"],
+        &["scenario", "import"],
         &["patches", "--verify"],
     ];
     for args in cases {

@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("optimized", &["gemm", "half", "rayon", "serde", "sha2", "thiserror"]),
     ("reference", &["libm", "ndarray", "rayon", "sha2", "thiserror"]),
-    ("scenarios", &["serde", "serde_json", "thiserror", "toml"]),
+    ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
     ("trace", &["half", "memmap2", "safetensors", "serde", "serde_json", "sha2", "thiserror"]),
