@@ -132,7 +132,10 @@ fn golden_itself_loses_nothing() {
     let rows = place.rows(&place.golden(place.inputs.requests.clone()));
     assert!(rows.len() >= 4);
     for row in rows {
-        assert!(row.matched_candidate == row.answer_tokens && row.answer_kl == 0.0 && row.lost_at_layer.is_none(), "{row:?}");
+        assert!(
+            row.matched_candidate == row.answer_tokens && row.answer_kl == 0.0 && row.lost_at_layer.is_none(),
+            "{row:?}"
+        );
         assert_eq!(row.symptom, "fine");
     }
 }
