@@ -8,6 +8,7 @@ use karat_diff::discrete::{self, Decisions, Flip};
 use karat_diff::logits::expected_flip_probability;
 use karat_diff::tolerance::Measure;
 use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
+use rayon::prelude::*;
 
 use crate::compare::Context;
 use crate::facts::LayerFacts;
@@ -117,15 +118,17 @@ fn tap_rows(
         let pair = operands.and_then(|o| o.of_pair(at, phase, flip.row, [flip.golden, flip.candidate]));
         pair.or_else(|| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, flip.row)))
     };
+    let noises: Vec<Option<f64>> =
+        decisions.flips.par_iter().map(|flip| noise(flip, at.phase(site.tap, rows[flip.row]))).collect();
     for phase in [Phase::Prefill, Phase::Decode] {
         let mine = |row: usize| at.phase(site.tap, rows[row]) == phase;
         let of_phase: Vec<usize> = (0..rows.len()).filter(|r| mine(*r)).collect();
         if of_phase.is_empty() {
             continue;
         }
-        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noise, of_phase.len() * score_size));
-        for flip in decisions.flips.iter().filter(|f| mine(f.row)) {
-            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], noise(flip, phase)));
+        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size));
+        for (flip, noise) in decisions.flips.iter().zip(&noises).filter(|(f, _)| mine(f.row)) {
+            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], *noise));
         }
     }
     Ok(())
@@ -183,7 +186,7 @@ fn tap_row(
     decisions: &Decisions,
     of_phase: &[usize],
     rows: &[RowId],
-    noise: &dyn Fn(&Flip, Phase) -> Option<f64>,
+    noises: &[Option<f64>],
     compared: usize,
 ) -> TapRow {
     let mut row = at.place.row(site, phase);
@@ -193,7 +196,9 @@ fn tap_row(
     let unexplained: Vec<&Flip> = decisions
         .flips
         .iter()
-        .filter(|f| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, noise(f, phase), compared))
+        .zip(noises)
+        .filter(|(f, noise)| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, **noise, compared))
+        .map(|(flip, _)| flip)
         .collect();
     let worst = unexplained.iter().max_by(|a, b| {
         let size = |f: &Flip| f.margin.unwrap_or(f64::INFINITY);

@@ -6,10 +6,12 @@ use std::time::Instant;
 use karat_bundle::{FlipRow, TapRow, TokenRow};
 use karat_diff::logits::{Position, expected_choice_change, expected_flip_probability, positions};
 use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
+use rayon::prelude::*;
 
 use crate::compare::Context;
 use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
+use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::{Result, align, decisions, head_flips, recall};
@@ -51,10 +53,11 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
     let floor = run_floor(walk)?;
     let start = Instant::now();
     let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
-    for i in 0..walk.runners.len() {
-        compare_block(walk, i, Block::Head, &lanes)?;
-        let Some(on_x2) = on_x2.get(&i) else { continue };
-        injected_flips(walk, i, on_x2)?;
+    let all = (0..walk.runners.len()).into_par_iter();
+    let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, i, Block::Head, &lanes)).collect();
+    walk.take(parts.into_iter().collect::<Result<_>>()?);
+    for (i, on_x2) in &on_x2 {
+        injected_flips(walk, *i, on_x2)?;
     }
     compare_logits(walk, &on_x)?;
     recall::keep(walk, &on_x);
@@ -95,9 +98,17 @@ fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
         for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
             let Some(compared) = compare_sequence(walk, golden, i, seq)? else { continue };
             if i == 0 {
-                let noise = compared.rows.iter().zip(&compared.positions);
-                let row = |p: &Position| StockRow { noise: p.delta_logit_rms, flipped: p.is_flip() };
-                stock.extend(noise.map(|(r, p)| ((seq, r.pos), row(p))));
+                let rows: Vec<StockRow> = compared
+                    .positions
+                    .par_iter()
+                    .enumerate()
+                    .map(|(r, p)| {
+                        let noise = p.delta_logit_rms;
+                        let changes = expected_choice_change(row_values(&compared.golden, r), noise);
+                        StockRow { noise, flipped: p.is_flip(), changes }
+                    })
+                    .collect();
+                stock.extend(compared.rows.iter().map(|r| (seq, r.pos)).zip(rows));
             }
             let noise = |row: RowId| (i > 0).then(|| stock.get(&(seq, row.pos)).copied()).flatten();
             table(walk, i, seq, &compared, &noise);
@@ -131,11 +142,11 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
     let spans = sequence.spans();
     let mut gates: BTreeMap<Phase, Gate> = BTreeMap::new();
     let vocabulary = compared.golden.width();
-    for (r, ((row, p), next)) in compared.rows.iter().zip(&compared.positions).zip(&compared.next).enumerate() {
+    for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
         let phase = candidate.path.phase_of(*row);
         let stock = stock(*row);
         let s = stock.map(|stock| stock.noise);
-        let changes = s.map(|s| expected_choice_change(row_values(&compared.golden, r), s));
+        let changes = stock.map(|stock| stock.changes);
         let generated =
             spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
         walk.out.tokens.push(TokenRow {
@@ -212,6 +223,8 @@ struct StockRow {
     noise: f64,
     /// Whether its most likely id is another than golden's.
     flipped: bool,
+    /// Chance that noise of this size changes golden's most likely id: the same for every patch set.
+    changes: f64,
 }
 
 /// Changes of the most likely id in one phase, against what stock changes.

@@ -18,6 +18,7 @@ mod job;
 mod layer;
 mod lockstep;
 mod own_error;
+mod part;
 mod patch_rows;
 mod place;
 mod plan;

@@ -14,6 +14,7 @@ use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routi
 
 use crate::candidate::Candidate;
 use crate::facts::Facts;
+use crate::part::Part;
 use crate::progress::{Progress, Steps};
 use crate::recall::Asked;
 use crate::{Result, align, head, layer};
@@ -173,6 +174,13 @@ impl<'a> Lockstep<'a> {
 }
 
 impl Walk<'_, '_> {
+    /// Adds what comparing left, one part a candidate.
+    pub(crate) fn take(&mut self, parts: Vec<Part>) {
+        for (candidate, part) in self.setup.candidates.iter().zip(parts) {
+            self.out.take(&candidate.patch_set, part);
+        }
+    }
+
     /// Layers of the model.
     pub(crate) fn blocks(&self) -> u16 {
         self.setup.golden.blocks().layers

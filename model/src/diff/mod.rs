@@ -40,6 +40,7 @@ pub struct TensorDiff {
 }
 
 /// json has no infinity and no NaN: they are written as strings, not as null.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn number<S: serde::Serializer>(value: &f64, to: S) -> std::result::Result<S::Ok, S::Error> {
     if value.is_finite() { to.serialize_f64(*value) } else { to.serialize_str(&format!("{value:?}")) }
 }
