@@ -4,6 +4,7 @@
 #![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
 
+mod ablations;
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
@@ -16,6 +17,7 @@ mod docs;
 mod encoding;
 mod golden_invariants;
 mod golden_model;
+mod golden_transformers;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;
@@ -23,4 +25,6 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod recall;
 mod seam_contract;
+mod seeded_faults;
