@@ -27,3 +27,4 @@ mod oracle_trace;
 mod recall;
 mod seam_contract;
 mod seeded_faults;
+mod strata;
