@@ -3,7 +3,9 @@
 
 mod cut;
 mod file;
+pub mod import;
 mod library;
+pub mod prompt_diff;
 mod sequence;
 mod tokens;
 

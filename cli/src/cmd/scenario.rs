@@ -1,4 +1,4 @@
-//! `karat scenario list|render`.
+//! `karat scenario list|render|import`.
 
 use karat_model::prompt::{Encoder, Tokenizer};
 use karat_scenarios::list;
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &Args, globals: Globals) -> Result<u8> {
         Args::List { grep } => titles(grep.as_deref(), globals),
         Args::Render { scenario, model } => render(scenario, model.as_deref(), globals),
         Args::Generate(_) => Err(not_yet("karat scenario generate")),
-        Args::Import(_) => Err(not_yet("karat scenario import")),
+        Args::Import(args) => super::import::run(args, globals),
     }
 }
 

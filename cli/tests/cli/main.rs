@@ -5,4 +5,5 @@ mod broken;
 mod candidate;
 mod errors;
 mod files;
+mod import;
 mod support;
