@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use karat_seam::{Block, Error, KvPart, KvView, LayerChoices, Result, RowId, Tap, Visitor};
+use karat_seam::{Block, Error, KvPart, KvView, LayerChoices, Result, RowId, Site, Tap, Visitor, Want};
 
 use crate::eye::Eye;
 use crate::linalg::Real;
@@ -144,7 +144,7 @@ impl<T: Real> Resident<'_, T> {
         state.win.drain(..surplus * hd);
         state.n += s;
 
-        let mut oa = output::output_down(ctx, &o, &w.wo_a, &angles);
+        let mut oa = output::output_down(ctx, o, &w.wo_a, &angles);
         eye.tap(Tap::AttnOa, &[c.o_groups * c.o_lora_rank], &mut oa)?;
         let mut y = output::output_up(ctx, &oa, &w.wo_b);
         eye.tap(Tap::AttnOut, &[c.hidden_size], &mut y)?;
@@ -196,13 +196,19 @@ impl<T: Real> Resident<'_, T> {
         }
 
         let routed: Vec<_> = branches.iter().map(|(_, x, idx, wt)| Routed { x, idx, wt }).collect();
-        let mut acts = experts::expert_act(ctx, &routed, |e| w.experts.up(e).map_err(Error::source))?;
-        for (part, act) in parts.iter().zip(&mut acts) {
-            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
-            eye.tap(Tap::FfnExpertAct, &[k, c.moe_intermediate_size], act)?;
-        }
-        let sums = experts::expert_sum(ctx, &routed, &acts, |e| w.experts.down(e).map_err(Error::source))?;
-        drop(acts);
+        let wanted =
+            |see: &&mut dyn Visitor| see.want(Site { block: self.block, tap: Tap::FfnExpertAct }) != Want::Skip;
+        let sums = if sees.iter().any(wanted) {
+            let mut acts = experts::expert_act(ctx, &routed, &w.experts).map_err(Error::source)?;
+            for (part, act) in parts.iter().zip(&mut acts) {
+                let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
+                eye.tap(Tap::FfnExpertAct, &[k, c.moe_intermediate_size], act)?;
+            }
+            experts::expert_sum(ctx, &routed, &acts, &w.experts)
+        } else {
+            experts::routed(ctx, &routed, &w.experts)
+        };
+        let sums = sums.map_err(Error::source)?;
 
         for ((part, (mix, x, ..)), mut sum) in parts.iter_mut().zip(&branches).zip(sums) {
             let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };

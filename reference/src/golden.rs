@@ -11,11 +11,10 @@ use karat_seam::{
 use sha2::{Digest, Sha256};
 
 use crate::block::{Part, Resident};
-use crate::decode::Decoder;
 use crate::eye::Eye;
 use crate::layer::{GoldenLayer, ids_of, sequences, streams_of, visitors};
 use crate::linalg::{NUMERICS_VERSION, Pool, Real};
-use crate::ops::head::{HeadWeights, head_collapse, head_logits};
+use crate::ops::head::{HeadTable, HeadWeights, head_collapse, head_logits};
 use crate::ops::rope::Rope;
 use crate::ops::{Ctx, embed, mtp_input::mtp_input};
 use crate::state::LayerState;
@@ -103,9 +102,9 @@ impl Golden {
     }
 
     /// The table of the head, still encoded: `[V,D]`.
-    pub(crate) fn head_table(&self) -> Result<Decoder<'_>> {
+    pub(crate) fn head_table<T: Real>(&self) -> Result<HeadTable<'_, T>> {
         let c = self.config();
-        self.loader("").decoder("head", c.vocab_size, c.hidden_size).map_err(Error::source)
+        self.loader("").decoder("head", c.vocab_size, c.hidden_size).map(HeadTable::Stored).map_err(Error::source)
     }
 
     /// Token embeddings `[S,D]` before the streams, shown to the visitor.
@@ -141,6 +140,7 @@ impl Golden {
         &self,
         block: Block,
         w: &HeadWeights<T>,
+        table: &HeadTable<'_, T>,
         sees: &mut [&mut dyn Visitor],
         lanes: &[HeadLane<'_, T>],
     ) -> Result<Vec<Vec<T>>> {
@@ -155,7 +155,7 @@ impl Golden {
             collapsed.push(x);
         }
         let inputs: Vec<&[T]> = collapsed.iter().map(Vec::as_slice).collect();
-        let mut logits = head_logits(ctx, w, &self.head_table()?, &inputs).map_err(Error::source)?;
+        let mut logits = head_logits(ctx, w, table, &inputs).map_err(Error::source)?;
         for ((logits, lane), see) in logits.iter_mut().zip(lanes).zip(sees.iter_mut()) {
             lane.show(&mut **see, block, Tap::Logits, &[v], logits)?;
         }
@@ -169,7 +169,7 @@ impl Golden {
             let rows = &*lane.x.rows;
             inputs.push(HeadLane { rows, ranges: sequences(rows)?, h: self.streams(lane.x)? });
         }
-        let logits = self.head_lanes(Block::Head, &w, &mut visitors(lanes), &inputs)?;
+        let logits = self.head_lanes(Block::Head, &w, &self.head_table()?, &mut visitors(lanes), &inputs)?;
         Ok(self.logits(logits))
     }
 
@@ -221,7 +221,7 @@ impl Golden {
         for (x, h) in inputs.iter().zip(&h) {
             heads.push(HeadLane { rows: &x.rows, ranges: sequences(&x.rows)?, h });
         }
-        let logits = self.head_lanes(block, &head, &mut sees, &heads)?;
+        let logits = self.head_lanes(block, &head, &self.head_table()?, &mut sees, &heads)?;
         Ok(self.logits(logits))
     }
 

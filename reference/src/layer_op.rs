@@ -124,7 +124,7 @@ impl<T: Real> Call<'_, T> {
                 self.out([(&[heads, hd][..], o), (&[heads], lse)])
             }
             Op::OutputDown => {
-                let o = self.values(Tap::AttnO, &[heads, hd])?;
+                let o = self.values(Tap::AttnO, &[heads, hd])?.to_vec();
                 self.out([(&[c.o_groups * c.o_lora_rank], output::output_down(ctx, o, &w.attn.wo_a, &self.angles()))])
             }
             Op::OutputUp => {
@@ -147,8 +147,8 @@ impl<T: Real> Call<'_, T> {
                 let (x, wt) = (self.values(Tap::FfnIn, &[d])?, self.values(Tap::FfnWt, &[k])?);
                 let idx = self.experts(k)?;
                 let parts = [Routed { x, idx: &idx, wt }];
-                let act = experts::expert_act(ctx, &parts, |e| w.experts.up(e).map_err(Error::source))?;
-                let sum = experts::expert_sum(ctx, &parts, &act, |e| w.experts.down(e).map_err(Error::source))?;
+                let act = experts::expert_act(ctx, &parts, &w.experts).map_err(Error::source)?;
+                let sum = experts::expert_sum(ctx, &parts, &act, &w.experts).map_err(Error::source)?;
                 let one = |mut of_parts: Vec<Vec<T>>| of_parts.pop().unwrap_or_default();
                 self.out([(&[k, inner][..], one(act)), (&[d], one(sum))])
             }
@@ -168,8 +168,8 @@ impl<T: Real> Call<'_, T> {
             Op::HeadLogits => {
                 let x = self.values(Tap::HeadCollapsed, &[d])?;
                 let head = self.layer.golden.loader("").head().map_err(Error::source)?;
-                let mut logits =
-                    head_logits(ctx, &head, &self.layer.golden.head_table()?, &[x]).map_err(Error::source)?;
+                let table = self.layer.golden.head_table()?;
+                let mut logits = head_logits(ctx, &head, &table, &[x]).map_err(Error::source)?;
                 self.out([(&[c.vocab_size], logits.pop().unwrap_or_default())])
             }
         })

@@ -7,7 +7,7 @@ use crate::block::{Part, Resident};
 use crate::golden::{Golden, HeadLane, Mode, check_ids};
 use crate::linalg::Real;
 use crate::ops::embed;
-use crate::ops::head::HeadWeights;
+use crate::ops::head::{HeadTable, HeadWeights};
 use crate::state::LayerState;
 use crate::weights::BlockWeights;
 
@@ -27,6 +27,7 @@ enum Typed<'g> {
 struct Model<'g, T> {
     blocks: Vec<BlockWeights<'g, T>>,
     head: HeadWeights<T>,
+    table: HeadTable<'g, T>,
     states: Vec<LayerState<T>>,
 }
 
@@ -43,6 +44,15 @@ impl<'g> Session<'g> {
     /// Tokens so far.
     pub fn len(&self) -> usize {
         self.n
+    }
+
+    /// Forgets the sequence and keeps the decoded weights.
+    pub fn clear(&mut self) {
+        match &mut self.typed {
+            Typed::F32(model) => model.states.fill_with(LayerState::default),
+            Typed::F64(model) => model.states.fill_with(LayerState::default),
+        }
+        self.n = 0;
     }
 
     /// True before the first token.
@@ -105,7 +115,9 @@ impl<'g, T: Real> Model<'g, T> {
         let layers = golden.config().num_hidden_layers();
         let blocks = (0..layers).map(|l| golden.block(l, true)).collect::<Result<Vec<_>>>()?;
         let head = golden.loader("").head().map_err(Error::source)?;
-        Ok(Self { blocks, head, states: vec![LayerState::default(); layers] })
+        let hold = || golden.head_table()?.hold().map_err(Error::source);
+        let table = golden.pool().install(hold)?;
+        Ok(Self { blocks, head, table, states: vec![LayerState::default(); layers] })
     }
 
     fn extend(&mut self, golden: &Golden, first: usize, ids: &[u32], see: &mut dyn Visitor) -> Result<Tensor> {
@@ -126,7 +138,7 @@ impl<'g, T: Real> Model<'g, T> {
             (h, *state) = (part.h, part.state);
         }
         let lane = HeadLane { rows: &rows, ranges: std::iter::once(0..rows.len()).collect(), h: &h };
-        let mut logits = golden.head_lanes(Block::Head, &self.head, &mut [see], &[lane])?;
+        let mut logits = golden.head_lanes(Block::Head, &self.head, &self.table, &mut [see], &[lane])?;
         Ok(T::tensor(vec![ids.len(), c.vocab_size], logits.pop().unwrap_or_default()))
     }
 }

@@ -10,7 +10,7 @@ use karat_model::{Checkpoint, Config, Error, Result};
 use crate::decode::{Decoder, plain_f32, plain_index};
 use crate::linalg::{Packed, Real};
 use crate::ops::compress::CompressorWeights;
-use crate::ops::experts::SharedWeights;
+use crate::ops::experts::{ExpertWeights, SharedWeights};
 use crate::ops::hc_coefficients::HcWeights;
 use crate::ops::head::HeadWeights;
 use crate::ops::mtp_input::MtpWeights;
@@ -21,14 +21,10 @@ use crate::ops::route::{Choice, RouterWeights};
 pub(crate) fn pack<T: Real>(weight: &Decoder<'_>, first: usize, n: usize) -> Result<Packed<T>> {
     // The lowest such row, so that the message is the same for every number of threads.
     let bad = AtomicUsize::new(usize::MAX);
-    let packed = Packed::from_rows(n, weight.cols(), |i, out| {
-        let mut row = vec![0f32; out.len()];
-        weight.row(first + i, &mut row);
-        if !row.iter().all(|v| v.is_finite()) {
+    let packed = Packed::from_rows(n, weight.cols(), |i, out: &mut [T]| {
+        weight.row(first + i, out);
+        if !out.iter().fold(true, |finite, v| finite & v.is_finite()) {
             bad.fetch_min(first + i, Ordering::Relaxed);
-        }
-        for (out, v) in out.iter_mut().zip(row) {
-            *out = T::of(f64::from(v));
         }
     });
     match bad.into_inner() {
@@ -86,7 +82,7 @@ impl<'a> Loader<'a> {
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             return Err(not_finite(&self.name(name), at).at(self.checkpoint.label()));
         }
-        Ok(values.into_iter().map(|v| T::of(f64::from(v))).collect())
+        Ok(values.into_iter().map(T::of_f32).collect())
     }
 
     /// A plain matrix `[n,k]` that is no linear by name (mHC fn).
@@ -256,9 +252,10 @@ pub(crate) struct Experts<'a, T> {
     down: Vec<OnceLock<Arc<Packed<T>>>>,
 }
 
-impl<T: Real> Experts<'_, T> {
-    /// w1 and w3 of expert e, each `[I,D]`.
-    pub(crate) fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>> {
+impl<T: Real> ExpertWeights<T> for Experts<'_, T> {
+    type Error = Error;
+
+    fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>> {
         kept(self.up.get(e), || {
             let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
             let load = |w: &str| self.loader.linear(&format!("ffn.experts.{e}.{w}"), inner, d);
@@ -266,8 +263,7 @@ impl<T: Real> Experts<'_, T> {
         })
     }
 
-    /// w2 of expert e, `[D,I]`.
-    pub(crate) fn down(&self, e: usize) -> Result<Arc<Packed<T>>> {
+    fn down(&self, e: usize) -> Result<Arc<Packed<T>>> {
         kept(self.down.get(e), || {
             let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
             self.loader.linear(&format!("ffn.experts.{e}.w2"), d, inner)

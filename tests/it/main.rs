@@ -4,6 +4,7 @@
 #![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
 
+mod ablations;
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
@@ -23,4 +24,6 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod recall;
 mod seam_contract;
+mod seeded_faults;

@@ -6,6 +6,7 @@ mod doctor;
 pub(crate) mod import;
 mod model;
 mod patches;
+mod recall;
 mod scenario;
 mod trace;
 
@@ -17,6 +18,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     let globals = cli.globals;
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
+        Command::Recall(args) => recall::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

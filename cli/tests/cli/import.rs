@@ -1,6 +1,6 @@
 //! `karat scenario import` on files as people have them.
 
-use crate::support::karat;
+use crate::support::{Ran, karat};
 
 const RIGHT: &str = "<｜begin▁of▁sentence｜><｜User｜>write page<｜Assistant｜></think><!DOCTYPE<｜end▁of▁sentence｜><｜User｜>to a file<｜Assistant｜></think>";
 
@@ -17,10 +17,11 @@ fn log(prompt: &str) -> String {
     )
 }
 
-fn import(name: &str, content: &str, more: &[&str]) -> crate::support::Ran {
+fn import(name: &str, content: &str, more: &[&str]) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(name), content).unwrap();
-    karat(dir.path(), &[&["scenario", "import", name], more].concat())
+    karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "mini"]).expect(0);
+    karat(dir.path(), &[&["scenario", "import", name, "--model", "mini"], more].concat())
 }
 
 #[test]

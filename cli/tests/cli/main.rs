@@ -6,4 +6,5 @@ mod candidate;
 mod errors;
 mod files;
 mod import;
+mod recall;
 mod support;

@@ -9,6 +9,7 @@ use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 use karat_model::{Error, Result};
 
 use super::codes::{bf16, e2m1, e4m3, e8m0};
+use crate::linalg::Real;
 
 /// The value of an FP8 code under its block scale.
 pub fn fp8_value(code: u8, scale: f32) -> f32 {
@@ -28,6 +29,8 @@ pub struct Decoder<'a> {
     scale_columns: usize,
     global: f32,
     e4m3: [f32; 256],
+    /// Both values of a byte, the low nibble first.
+    e2m1: [[f32; 2]; 256],
 }
 
 impl<'a> Decoder<'a> {
@@ -37,6 +40,10 @@ impl<'a> Decoder<'a> {
         let mut e4m3_table = [0f32; 256];
         for (code, value) in e4m3_table.iter_mut().enumerate() {
             *value = e4m3(code as u8);
+        }
+        let mut e2m1_table = [[0f32; 2]; 256];
+        for (byte, pair) in e2m1_table.iter_mut().enumerate() {
+            *pair = [e2m1(byte as u8), e2m1(byte as u8 >> 4)];
         }
         let (data_bytes, scale_shape) = match weight.encoding {
             Encoding::Plain => (rows * cols * width(&weight.data)?, None),
@@ -62,7 +69,7 @@ impl<'a> Decoder<'a> {
             None => 1.0,
         };
         let scale_columns = scale_shape.map_or(0, |s| s.1);
-        Ok(Self { weight, scales, scale_columns, global, e4m3: e4m3_table })
+        Ok(Self { weight, scales, scale_columns, global, e4m3: e4m3_table, e2m1: e2m1_table })
     }
 
     /// Output features.
@@ -80,8 +87,8 @@ impl<'a> Decoder<'a> {
         &self.weight.name
     }
 
-    /// Writes row `n` (`cols` values).
-    pub fn row(&self, n: usize, out: &mut [f32]) {
+    /// Writes row `n` (`cols` values): f32 values, widened exactly where T is f64.
+    pub fn row<T: Real>(&self, n: usize, out: &mut [T]) {
         let cols = self.weight.cols;
         let bytes = self.weight.data.bytes;
         let scales = |rows_per_scale: usize| {
@@ -91,40 +98,36 @@ impl<'a> Decoder<'a> {
         match self.weight.encoding {
             Encoding::Plain if self.weight.data.dtype == Dtype::Bf16 => {
                 for (v, b) in out.iter_mut().zip(bytes[2 * n * cols..2 * (n + 1) * cols].as_chunks::<2>().0) {
-                    *v = bf16(u16::from_le_bytes(*b));
+                    *v = T::of_f32(bf16(u16::from_le_bytes(*b)));
                 }
             }
             Encoding::Plain => {
                 for (v, b) in out.iter_mut().zip(bytes[4 * n * cols..4 * (n + 1) * cols].as_chunks::<4>().0) {
-                    *v = f32::from_le_bytes(*b);
+                    *v = T::of_f32(f32::from_le_bytes(*b));
                 }
             }
             Encoding::Fp8Block { block: [r, c] } => {
                 let codes = &bytes[n * cols..(n + 1) * cols];
                 for ((out, codes), scale) in out.chunks_mut(c).zip(codes.chunks(c)).zip(scales(r)) {
                     for (v, &code) in out.iter_mut().zip(codes) {
-                        *v = self.e4m3[usize::from(code)] * scale;
+                        *v = T::of_f32(self.e4m3[usize::from(code)] * scale);
                     }
                 }
             }
-            Encoding::Mxfp4 => self.fp4_row(n, out, scales(1), 32),
-            Encoding::Nvfp4 => {
-                self.fp4_row(n, out, scales(1), 16);
-                for v in out {
-                    *v *= self.global;
-                }
-            }
+            Encoding::Mxfp4 => self.fp4_row(n, out, scales(1), 32, |v| v),
+            Encoding::Nvfp4 => self.fp4_row(n, out, scales(1), 16, |v| v * self.global),
         }
     }
 
-    fn fp4_row(&self, n: usize, out: &mut [f32], scales: &[f32], group: usize) {
+    fn fp4_row<T: Real>(&self, n: usize, out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
         let stride = self.weight.cols.div_ceil(2);
         let bytes = &self.weight.data.bytes[n * stride..(n + 1) * stride];
         for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
             for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
-                pair[0] = e2m1(byte) * scale;
-                if let Some(odd) = pair.get_mut(1) {
-                    *odd = e2m1(byte >> 4) * scale;
+                let [even, odd] = self.e2m1[usize::from(byte)];
+                pair[0] = T::of_f32(of_all(even * scale));
+                if let Some(slot) = pair.get_mut(1) {
+                    *slot = T::of_f32(of_all(odd * scale));
                 }
             }
         }

@@ -1,183 +1,312 @@
 //! y[m,n] = x[m,:] . w[n,:] over packed weights.
+#![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::simd::{Block, Panel, dispatch};
-use super::{Isa, LANES, Real};
+use super::chain::{Panels, RowsOf, short};
+use super::simd::{Job, dispatch};
+use super::{Isa, K_BLOCK, LANES, Packed, Real};
 
-/// Rows of one task: their accumulators and one K-block of their values stay in the inner caches.
+/// Most rows of one task: one K-block of their values stays in the inner caches.
 const ROW_BLOCK: usize = 96;
+/// Inputs that are copied together: the values of a row block stay in the second cache while all panels pass.
+const SLAB: usize = 4 * K_BLOCK;
+/// Panels under which the rows of a slab are not worth a copy.
+const COPIED_FROM: usize = 4;
+/// Panels that a tile of few rows takes at once.
+const WIDE: usize = 6;
 /// Multiplications under which a task is not worth a thread.
-const TASK: usize = 1 << 16;
-
-/// Threads and instruction set of a path. The result of an op never depends on either.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    threads: rayon::ThreadPool,
-    isa: Isa,
-}
-
-impl Pool {
-    /// A pool of `threads` threads (at least 1) on the fastest instruction set.
-    pub(crate) fn new(threads: usize) -> karat_model::Result<Self> {
-        Self::with_isa(threads, Isa::best())
-    }
-
-    pub(crate) fn with_isa(threads: usize, isa: Isa) -> karat_model::Result<Self> {
-        let threads = threads.max(1);
-        let built = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("golden-{i}")).build();
-        match built {
-            Ok(pool) => Ok(Self { threads: pool, isa }),
-            Err(e) => Err(karat_model::Error::usage("failed to start threads").found(e).expected(threads)),
-        }
-    }
-
-    /// Runs `f` where the parallel loops of this crate use this pool.
-    pub(crate) fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        self.threads.install(f)
-    }
-
-    pub(crate) fn isa(&self) -> Isa {
-        self.isa
-    }
-}
-
-/// A weight `[n,k]` as panels of LANES outputs: `panels[p][k][lane]`, missing outputs zero.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Packed<T> {
-    n: usize,
-    k: usize,
-    data: Vec<[T; LANES]>,
-}
-
-impl<T: Real> Packed<T> {
-    /// Packs `n` rows of `k` values; `row(i, out)` writes row i. Rows are asked for in any order.
-    pub(crate) fn from_rows(n: usize, k: usize, row: impl Fn(usize, &mut [T]) + Sync) -> Self {
-        let mut data = vec![[T::ZERO; LANES]; n.div_ceil(LANES) * k];
-        data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1))).for_each_init(
-            || vec![T::ZERO; k],
-            |values, (p, panel)| {
-                for lane in 0..LANES.min(n - p * LANES) {
-                    row(p * LANES + lane, values);
-                    for (slot, &v) in panel.iter_mut().zip(values.iter()) {
-                        slot[lane] = v;
-                    }
-                }
-            },
-        );
-        Self { n, k, data }
-    }
-
-    /// Repacks in place from row-major values (`[n,k]`), keeping the allocation.
-    pub(crate) fn refill(&mut self, n: usize, k: usize, values: &[T]) {
-        (self.n, self.k) = (n, k);
-        self.data.clear();
-        self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
-        for (i, row) in values.chunks_exact(k.max(1)).take(n).enumerate() {
-            let panel = &mut self.data[i / LANES * k..(i / LANES + 1) * k];
-            for (slot, &v) in panel.iter_mut().zip(row) {
-                slot[i % LANES] = v;
-            }
-        }
-    }
-
-    /// Outputs.
-    pub(crate) fn n(&self) -> usize {
-        self.n
-    }
-
-    fn panel(&self, p: usize) -> &[[T; LANES]] {
-        &self.data[p * self.k..(p + 1) * self.k]
-    }
-
-    fn panels(&self) -> usize {
-        self.n.div_ceil(LANES)
-    }
-}
+const TASK: usize = 1 << 17;
 
 /// `x w^T` for rows that lie anywhere: `[rows, n]`.
 pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
-    let mut out = vec![T::ZERO; x.len() * w.n];
-    matmul_into(isa, x, w, &mut out, w.n, 0);
+    let mut out = vec![T::ZERO; x.len() * w.n()];
+    matmul_into(isa, x, w, &mut out, w.n(), 0);
     out
 }
 
 /// As [`matmul`], into columns `first..first+n` of rows of `stride` values.
 pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
-    assert!(x.iter().all(|row| row.len() == w.k), "a row does not have the weight's {} inputs", w.k);
-    let m = x.len();
-    if m == 0 || w.n == 0 {
+    assert!(x.iter().all(|row| row.len() == w.k()), "a row does not have the weight's {} inputs", w.k());
+    let (m, threads) = (x.len(), rayon::current_num_threads());
+    if m == 0 || w.n() == 0 {
         return;
     }
-    let work = m * w.panels() * LANES * w.k;
-    let by_rows = m.div_ceil(ROW_BLOCK) >= 2 * rayon::current_num_threads();
-    if work < 2 * TASK || rayon::current_num_threads() == 1 {
-        for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut(ROW_BLOCK * stride)) {
-            row_block(isa, rows, w, out, stride, first);
+    let work = m * w.panels() * LANES * w.k();
+    let task = |buffers: &mut Buffers<T>, (rows, out): (&[&[T]], &mut [T])| {
+        dispatch(isa, Product { rows, w, panels: 0..w.panels(), out, stride, first, buffers });
+    };
+    if threads == 1 || work < 2 * TASK {
+        let mut buffers = Buffers::default();
+        for rows in x.chunks(ROW_BLOCK).zip(out.chunks_mut(ROW_BLOCK * stride)) {
+            task(&mut buffers, rows);
         }
-    } else if by_rows {
-        x.par_chunks(ROW_BLOCK)
-            .zip(out.par_chunks_mut(ROW_BLOCK * stride))
-            .for_each(|(rows, out)| row_block(isa, rows, w, out, stride, first));
+    } else if m >= 24 * threads {
+        let block = m.div_ceil(2 * threads).next_multiple_of(12).min(ROW_BLOCK);
+        let blocks = x.par_chunks(block).zip(out.par_chunks_mut(block * stride));
+        blocks.for_each_init(Buffers::default, task);
     } else {
-        by_panels(isa, x, w, out, stride, first);
+        by_panels(isa, x, w, out, stride, first, (work / TASK).min(4 * threads));
     }
 }
 
 /// As [`matmul`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
-pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T]) {
-    debug_assert_eq!(out.len(), x.len() * w.n);
-    for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * w.n).max(1))) {
-        row_block(isa, rows, w, out, w.n, 0);
+pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], buffers: &mut Buffers<T>) {
+    columns_here(isa, x, w, 0..w.panels(), out, buffers);
+}
+
+/// As [`matmul_here`], the outputs of some panels only: `[rows, outputs of the panels]`.
+pub(crate) fn columns_here<T: Real>(
+    isa: Isa,
+    x: &[&[T]],
+    w: &Packed<T>,
+    panels: Range<usize>,
+    out: &mut [T],
+    buffers: &mut Buffers<T>,
+) {
+    let stride = (panels.end * LANES).min(w.n()) - panels.start * LANES;
+    debug_assert_eq!(out.len(), x.len() * stride);
+    for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * stride).max(1))) {
+        dispatch(isa, Product { rows, w, panels: panels.clone(), out, stride, first: 0, buffers });
     }
 }
 
-fn row_block<T: Real>(isa: Isa, rows: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
-    let mut acc = [[0f64; LANES]; ROW_BLOCK];
-    for p in 0..w.panels() {
-        let acc = &mut acc[..rows.len()];
-        acc.fill([0.0; LANES]);
-        dispatch(isa, Block { a: rows, b: w.panel(p), k: w.k, acc });
-        let column = first + p * LANES;
-        let width = LANES.min(w.n - p * LANES);
-        for (sums, row) in acc.iter().zip(out.chunks_mut(stride)) {
-            round(&sums[..width], &mut row[column..column + width]);
+/// Few rows: groups of panels are the tasks; each fills a buffer of its own, which is then copied in place.
+fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize, tasks: usize) {
+    let group = w.panels().div_ceil(tasks).next_multiple_of(WIDE);
+    let starts: Vec<usize> = (0..w.panels()).step_by(group).collect();
+    let parts: Vec<(usize, Vec<T>)> = starts
+        .into_par_iter()
+        .map(|start| {
+            let panels = start..w.panels().min(start + group);
+            let columns = (panels.end * LANES).min(w.n()) - start * LANES;
+            let mut part = vec![T::ZERO; x.len() * columns];
+            columns_here(isa, x, w, panels, &mut part, &mut Buffers::default());
+            (start, part)
+        })
+        .collect();
+    for (start, part) in parts {
+        let columns = part.len() / x.len();
+        for (values, row) in part.chunks_exact(columns).zip(out.chunks_mut(stride)) {
+            row[first + start * LANES..][..columns].copy_from_slice(values);
         }
     }
 }
 
-/// Few rows: the panels are the tasks; each writes its own columns of a buffer, which is then copied in place.
-fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
-    let m = x.len();
-    let mut columns = vec![[T::ZERO; LANES]; w.panels() * m];
-    let tasks = TASK.div_ceil((m * LANES * w.k).max(1));
-    columns.par_chunks_mut(m).enumerate().with_min_len(tasks).for_each(|(p, column)| {
-        let mut acc = [[0f64; LANES]; ROW_BLOCK];
-        for (rows, column) in x.chunks(ROW_BLOCK).zip(column.chunks_mut(ROW_BLOCK)) {
-            let acc = &mut acc[..rows.len()];
-            acc.fill([0.0; LANES]);
-            dispatch(isa, Block { a: rows, b: w.panel(p), k: w.k, acc });
-            for (sums, values) in acc.iter().zip(column) {
-                round(sums, values);
+/// Buffers of a task, reused between its products.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers<T> {
+    /// A slab of the rows: `[blocks][rows][K_BLOCK]`.
+    slab: Vec<T>,
+    /// `[panels][rows]`.
+    sums: Vec<[f64; LANES]>,
+}
+
+/// Rows times panels. Row r's outputs go to `out[r * stride + first..]`, those of the first panel first.
+struct Product<'a, T> {
+    rows: &'a [&'a [T]],
+    w: &'a Packed<T>,
+    panels: Range<usize>,
+    out: &'a mut [T],
+    stride: usize,
+    first: usize,
+    buffers: &'a mut Buffers<T>,
+}
+
+impl<T: Real> Job for Product<'_, T> {
+    #[inline(always)]
+    fn run<const R: usize, const H: usize>(self) {
+        if self.w.k() <= 2 * K_BLOCK {
+            let Self { rows, w, panels, out, stride, first, .. } = self;
+            let mut place = Place { out, stride, first, start: panels.start, w };
+            sweep::<T, R, H>(rows, w, panels, 0..w.k(), &mut place);
+        } else {
+            self.long::<R, H>();
+        }
+    }
+}
+
+impl<T: Real> Product<'_, T> {
+    /// More than two blocks: block sums are added in f64.
+    #[inline(always)]
+    fn long<const R: usize, const H: usize>(self) {
+        let Self { rows, w, panels, out, stride, first, buffers } = self;
+        let m = rows.len();
+        buffers.sums.clear();
+        buffers.sums.resize(panels.len() * m, [0.0; LANES]);
+        for k0 in (0..w.k()).step_by(SLAB) {
+            let k1 = w.k().min(k0 + SLAB);
+            let blocks = |k0: usize| (k0..k1).step_by(K_BLOCK).map(move |k| k..k1.min(k + K_BLOCK));
+            buffers.slab.clear();
+            if panels.len() >= COPIED_FROM {
+                for block in blocks(k0) {
+                    rows.iter().for_each(|row| buffers.slab.extend_from_slice(&row[block.clone()]));
+                }
+            }
+            let mut rest = buffers.slab.as_slice();
+            let mut views: Vec<&[T]> = Vec::with_capacity(m * SLAB / K_BLOCK);
+            for block in blocks(k0) {
+                for row in rows {
+                    if panels.len() >= COPIED_FROM {
+                        let (view, after) = rest.split_at(block.len());
+                        views.push(view);
+                        rest = after;
+                    } else {
+                        views.push(&row[block.clone()]);
+                    }
+                }
+            }
+            for start in panels.clone().step_by(WIDE) {
+                let group = start..panels.end.min(start + WIDE);
+                let sums = &mut buffers.sums[(start - panels.start) * m..];
+                for (views, block) in views.chunks_exact(m).zip(blocks(k0)) {
+                    sweep::<T, R, H>(views, w, group.clone(), block, &mut Add { sums: &mut *sums, m, start });
+                }
             }
         }
-    });
-    for (p, column) in columns.chunks_exact(m).enumerate() {
-        let width = LANES.min(w.n - p * LANES);
-        for (values, row) in column.iter().zip(out.chunks_mut(stride)) {
-            let at = first + p * LANES;
-            row[at..at + width].copy_from_slice(&values[..width]);
+        for (i, p) in panels.enumerate() {
+            let (width, column) = (w.width(p), first + i * LANES);
+            for (r, sums) in buffers.sums[i * m..(i + 1) * m].iter().enumerate() {
+                let row = &mut out[r * stride + column..][..width];
+                for j in 0..width {
+                    row[j] = T::of(sums[j]);
+                }
+            }
         }
     }
 }
 
-fn round<T: Real>(sums: &[f64], out: &mut [T]) {
-    for (value, &sum) in out.iter_mut().zip(sums) {
-        *value = T::of(sum);
+/// Takes the sums of one row and panel.
+trait Sink<T> {
+    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]);
+}
+
+/// Writes them to their place.
+struct Place<'a, T> {
+    out: &'a mut [T],
+    stride: usize,
+    first: usize,
+    start: usize,
+    w: &'a Packed<T>,
+}
+
+impl<T: Real> Sink<T> for Place<'_, T> {
+    #[inline(always)]
+    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]) {
+        let row = &mut self.out[r * self.stride + self.first + (p - self.start) * LANES..];
+        let width = self.w.width(p);
+        if width == W {
+            *row.first_chunk_mut::<W>().expect("W columns are there") = *sums;
+        } else {
+            row[..width].copy_from_slice(&sums[..width]);
+        }
     }
 }
 
-/// Runs one block job on a panel of any kind.
-pub(super) fn accumulate<T: Real>(isa: Isa, a: &[&[T]], b: impl Panel<T>, k: usize, acc: &mut [[f64; LANES]]) {
-    dispatch(isa, Block { a, b, k, acc });
+/// Adds them to f64 accumulators.
+struct Add<'a> {
+    sums: &'a mut [[f64; LANES]],
+    m: usize,
+    start: usize,
+}
+
+impl<T: Real> Sink<T> for Add<'_> {
+    #[inline(always)]
+    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]) {
+        let total = &mut self.sums[(p - self.start) * self.m + r];
+        for j in 0..W {
+            total[j] += sums[j].wide();
+        }
+    }
+}
+
+/// Rows (restricted to inputs `ks`) times panels, tile by tile.
+#[inline(always)]
+fn sweep<T: Real, const R: usize, const H: usize>(
+    rows: &[&[T]],
+    w: &Packed<T>,
+    panels: Range<usize>,
+    ks: Range<usize>,
+    sink: &mut impl Sink<T>,
+) {
+    let half = panels.end == w.panels() && w.width(panels.end - 1) <= LANES / 2;
+    let whole = panels.start..panels.end - usize::from(half);
+    let mut r = 0;
+    let main = rows.len() / R * R;
+    for p in whole.clone() {
+        for r in (0..main).step_by(R) {
+            tile::<T, R, 1, LANES>(rows, r, w, p, &ks, sink);
+        }
+    }
+    r += main;
+    while r + 4 <= rows.len() {
+        for p in whole.clone() {
+            tile::<T, 4, 1, LANES>(rows, r, w, p, &ks, sink);
+        }
+        r += 4;
+    }
+    while r + 2 <= rows.len() {
+        let mut p = whole.start;
+        while p + 3 <= whole.end {
+            tile::<T, 2, 3, LANES>(rows, r, w, p, &ks, sink);
+            p += 3;
+        }
+        for p in p..whole.end {
+            tile::<T, 2, 1, LANES>(rows, r, w, p, &ks, sink);
+        }
+        r += 2;
+    }
+    if r < rows.len() {
+        let mut p = whole.start;
+        while p + WIDE <= whole.end {
+            tile::<T, 1, WIDE, LANES>(rows, r, w, p, &ks, sink);
+            p += WIDE;
+        }
+        for p in p..whole.end {
+            tile::<T, 1, 1, LANES>(rows, r, w, p, &ks, sink);
+        }
+    }
+    if half {
+        let mut r = 0;
+        while r + H <= rows.len() {
+            tile::<T, H, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            r += H;
+        }
+        while r + 4 <= rows.len() {
+            tile::<T, 4, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            r += 4;
+        }
+        while r < rows.len() {
+            tile::<T, 1, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            r += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn tile<T: Real, const R: usize, const P: usize, const W: usize>(
+    rows: &[&[T]],
+    r0: usize,
+    w: &Packed<T>,
+    p0: usize,
+    ks: &Range<usize>,
+    sink: &mut impl Sink<T>,
+) {
+    let n = ks.len();
+    let mut a: [&[T]; R] = [&[]; R];
+    for r in 0..R {
+        a[r] = &rows[r0 + r][..n];
+    }
+    let mut b: [&[[T; LANES]]; P] = [&[]; P];
+    for p in 0..P {
+        b[p] = &w.panel(p0 + p)[ks.start..ks.start + n];
+    }
+    let sums = short::<T, R, P, W>(RowsOf(a), Panels(b), n);
+    for r in 0..R {
+        for p in 0..P {
+            sink.put(r0 + r, p0 + p, &sums[r][p]);
+        }
+    }
 }

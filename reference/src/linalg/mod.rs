@@ -41,17 +41,32 @@
 //! # Decisions
 //! Larger score first, then LOWER index; NaN after every number; -0.0 equals +0.0.
 
+mod chain;
+mod elementary;
 mod gemm;
+mod map;
+mod mix;
+mod packed;
+mod pool;
 mod real;
 mod reduce;
+mod score;
 mod simd;
+mod softmax;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use gemm::{Packed, Pool, matmul, matmul_here, matmul_into};
+pub(crate) use gemm::{Buffers, matmul, matmul_here, matmul_into};
+pub(crate) use map::{Function, Function2, map, zip_map};
+pub(crate) use mix::mix_rows;
+pub(crate) use packed::Packed;
+pub(crate) use pool::Pool;
 pub use real::Real;
-pub(crate) use reduce::{Scratch, dot_lanes, mix_rows, ordered_sum, pool_slots, sums_of_squares};
+pub(crate) use reduce::{ordered_sum, sums_of_squares};
+pub(crate) use score::{ScoreBuffers, relu_scores};
 pub use simd::{Isa, K_BLOCK, LANES};
+pub(crate) use simd::{Job, dispatch};
+pub(crate) use softmax::{PoolBuffers, SinkSoftmax, pool_slots};
 
 /// Version of the arithmetic on this page. It enters [`karat_seam::Path::identity`].
 pub const NUMERICS_VERSION: u32 = 1;

@@ -6,6 +6,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use karat_seam::{Result, Tensor, TensorMut};
 
+use super::elementary;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
@@ -40,6 +42,8 @@ pub trait Real:
 
     /// An f64 rounded once to this type.
     fn of(value: f64) -> Self;
+    /// A stored value (exact).
+    fn of_f32(value: f32) -> Self;
     /// The value widened to f64 (exact).
     fn wide(self) -> f64;
     /// `self * b + c`, rounded once.
@@ -58,13 +62,20 @@ pub trait Real:
     }
 
     /// 1 / (1 + e^-self).
+    #[inline(always)]
     fn sigmoid(self) -> Self {
         Self::ONE / (Self::ONE + (-self).exp())
     }
 
     /// self / (1 + e^-self).
+    #[inline(always)]
     fn silu(self) -> Self {
         self / (Self::ONE + (-self).exp())
+    }
+
+    /// True for what is neither NaN nor infinite.
+    fn is_finite(self) -> bool {
+        self.wide().is_finite()
     }
 
     /// True for a NaN.
@@ -91,6 +102,10 @@ impl Real for f32 {
         value as f32
     }
     #[inline(always)]
+    fn of_f32(value: f32) -> Self {
+        value
+    }
+    #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
     }
@@ -101,6 +116,17 @@ impl Real for f32 {
     #[inline(always)]
     fn sqrt(self) -> Self {
         f32::sqrt(self)
+    }
+    /// Without branches; the same bits as the definition.
+    #[inline(always)]
+    fn exp(self) -> Self {
+        elementary::exp(f64::from(self)) as f32
+    }
+    /// Without branches; the same bits as the definition.
+    #[inline(always)]
+    fn softplus(self) -> Self {
+        let below = elementary::log1p(elementary::exp(f64::from(self))) as f32;
+        if self > 20.0 { self } else { below }
     }
     fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor {
         Tensor::f32(shape, values)
@@ -122,6 +148,10 @@ impl Real for f64 {
     #[inline(always)]
     fn of(value: f64) -> Self {
         value
+    }
+    #[inline(always)]
+    fn of_f32(value: f32) -> Self {
+        f64::from(value)
     }
     #[inline(always)]
     fn wide(self) -> f64 {

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::rms_norm::rms_norm;
 use super::rope::{Angles, Rope};
 use super::{Ctx, linear};
-use crate::linalg::{Packed, Real, pool_slots};
+use crate::linalg::{Packed, PoolBuffers, Real, pool_slots};
 use crate::state::CompressorState;
 
 /// Weights of one compressor.
@@ -75,10 +75,12 @@ pub(crate) fn pool<T: Real>(
         }
     }
     let mut entries = vec![T::ZERO; windows * width];
-    entries.par_chunks_exact_mut(width).enumerate().for_each(|(i, entry)| {
+    let init = || (Vec::with_capacity(2 * r), Vec::with_capacity(2 * r), PoolBuffers::default());
+    entries.par_chunks_exact_mut(width).enumerate().for_each_init(init, |(values, scores, buffers), (i, entry)| {
         let own = i * block..(i + 1) * block;
         let column = if w.overlap { width..2 * width } else { 0..width };
-        let (mut values, mut scores) = (Vec::with_capacity(2 * r), Vec::with_capacity(2 * r));
+        values.clear();
+        scores.clear();
         if w.overlap && i > 0 {
             let before = (i - 1) * block..i * block;
             values.extend(state.pend_kvp[before.clone()].chunks_exact(columns).map(|row| &row[..width]));
@@ -89,7 +91,7 @@ pub(crate) fn pool<T: Real>(
         }
         values.extend(state.pend_kvp[own.clone()].chunks_exact(columns).map(|row| &row[column.clone()]));
         scores.extend(z[own].chunks_exact(columns).map(|row| &row[column.clone()]));
-        softmax_pool(ctx, &values, &scores, entry);
+        pool_slots(ctx.isa, scores, values, entry, buffers);
     });
     if w.overlap {
         let last = (windows - 1) * block..windows * block;
@@ -105,32 +107,4 @@ pub(crate) fn pool<T: Real>(
         angles.rotate(i, entry, width);
     }
     entries
-}
-
-/// `out[d] = sum_i softmax_i(scores[i][d]) * values[i][d]`.
-fn softmax_pool<T: Real>(ctx: Ctx<'_>, values: &[&[T]], scores: &[&[T]], out: &mut [T]) {
-    let width = out.len();
-    let mut max = vec![T::NEG_INFINITY; width];
-    for row in scores {
-        for (max, &z) in max.iter_mut().zip(*row) {
-            if z > *max {
-                *max = z;
-            }
-        }
-    }
-    let mut den = vec![0f64; width];
-    let mut p = Vec::with_capacity(scores.len() * width);
-    for row in scores {
-        for d in 0..width {
-            let weight = (row[d] - max[d]).exp();
-            den[d] += weight.wide();
-            p.push(weight);
-        }
-    }
-    let p: Vec<&[T]> = p.chunks_exact(width).collect();
-    let mut num = vec![0f64; width];
-    pool_slots(ctx.isa, &p, values, &mut num, &mut vec![T::ZERO; width]);
-    for d in 0..width {
-        out[d] = T::of(num[d] / den[d]);
-    }
 }

@@ -19,7 +19,7 @@ pub(crate) fn lookup<T: Real>(table: &Decoder<'_>, ids: &[u32]) -> Result<Vec<T>
         if !row.iter().all(|v| v.is_finite()) {
             return Err(not_finite(table.name(), id as usize));
         }
-        out.extend(row.iter().map(|&v| T::of(f64::from(v))));
+        out.extend(row.iter().map(|&v| T::of_f32(v)));
     }
     Ok(out)
 }

@@ -2,12 +2,24 @@
 //!
 //! Routed: for every row and slot, expert e = idx: `g = x w1^T`, `u = x w3^T` `[I]`, `act = wt * swiglu(g, u)`
 //! (`[S,K,I]`, slots as idx); `routed = sum over slots of act w2^T` `[S,D]`, an f64 accumulator per output, experts in
-//! ascending id, rounded once. Shared: the same without a weight. Experts are decoded one at a time, each once for all
-//! the rows of all lanes.
+//! ascending id, rounded once. Shared: the same without a weight. Each expert is decoded once for all the rows of all
+//! lanes; experts run side by side, in batches whose outputs fit in memory.
 
-use super::swiglu::swiglu;
-use super::{Ctx, linear, rows};
-use crate::linalg::{Packed, Real, matmul};
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::swiglu::Swiglu;
+use super::{Ctx, rows};
+use crate::linalg::{Buffers, Packed, Real, matmul_here, zip_map};
+
+/// Rows of one task of the shared expert.
+const ROWS: usize = 96;
+/// Rows of one task of the sum over experts.
+const SUM_ROWS: usize = 64;
+/// Rows whose outputs are held at a time.
+const BATCH_ROWS: usize = 8192;
 
 /// w1, w3 and w2 of the shared expert.
 pub(crate) struct SharedWeights<T> {
@@ -19,20 +31,34 @@ pub(crate) struct SharedWeights<T> {
     pub(crate) w2: Packed<T>,
 }
 
-/// x `[S,D]` to `[S,D]`.
-pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Vec<T> {
-    let x = rows(x, ctx.config.hidden_size);
-    let act = activation(ctx, &w.w1, &w.w3, &x);
-    linear(ctx, &act, w.w1.n(), &w.w2)
+/// w1 and w3, and w2, of routed experts by id.
+pub(crate) trait ExpertWeights<T>: Sync {
+    /// Why an expert can't be had.
+    type Error: Send;
+    /// w1 and w3 of expert e, each `[I,D]`.
+    fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>, Self::Error>;
+    /// w2 of expert e, `[D,I]`.
+    fn down(&self, e: usize) -> Result<Arc<Packed<T>>, Self::Error>;
 }
 
-/// `swiglu(x w1^T, x w3^T)`: `[rows, I]`.
-pub(crate) fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]]) -> Vec<T> {
-    let limit = T::of(ctx.config.swiglu_limit);
-    let (mut g, u) = (matmul(ctx.isa, x, w1), matmul(ctx.isa, x, w3));
-    for (g, u) in g.iter_mut().zip(u) {
-        *g = swiglu(*g, u, limit);
-    }
+/// x `[S,D]` to `[S,D]`.
+pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Vec<T> {
+    let d = ctx.config.hidden_size;
+    let mut y = vec![T::ZERO; x.len()];
+    let tasks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
+    tasks.for_each_init(Buffers::default, |buffers, (y, x)| {
+        let act = activation(ctx, &w.w1, &w.w3, &rows(x, d), buffers);
+        matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y, buffers);
+    });
+    y
+}
+
+/// `swiglu(x w1^T, x w3^T)`: `[rows, I]`, on the calling thread.
+fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]], buffers: &mut Buffers<T>) -> Vec<T> {
+    let (mut g, mut u) = (vec![T::ZERO; x.len() * w1.n()], vec![T::ZERO; x.len() * w3.n()]);
+    matmul_here(ctx.isa, x, w1, &mut g, buffers);
+    matmul_here(ctx.isa, x, w3, &mut u, buffers);
+    zip_map(ctx.isa, &mut g, &u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
     g
 }
 
@@ -46,59 +72,155 @@ pub(crate) struct Routed<'a, T> {
     pub(crate) wt: &'a [T],
 }
 
-/// For each expert the (part, row * K + slot) that chose it, in row order.
-fn by_expert<T>(ctx: Ctx<'_>, parts: &[Routed<'_, T>]) -> Vec<Vec<(usize, usize)>> {
+/// The rows of one expert as (part, row * K + slot), in that order.
+type Users = Vec<(usize, usize)>;
+
+/// Each expert that some row chose, with its rows.
+fn by_expert<T>(ctx: Ctx<'_>, parts: &[Routed<'_, T>]) -> Vec<(usize, Users)> {
     let mut users = vec![Vec::new(); ctx.config.n_routed_experts];
     for (p, part) in parts.iter().enumerate() {
         for (slot, &e) in part.idx.iter().enumerate() {
             users[e as usize].push((p, slot));
         }
     }
-    users
+    users.into_iter().enumerate().filter(|(_, users)| !users.is_empty()).collect()
 }
 
-/// Weighted activations `[S,K,I]` of each part; `up(e)` gives w1 and w3 of an expert.
-pub(crate) fn expert_act<T: Real, E>(
+/// Ranges of experts that run side by side: at least one a thread, otherwise no more than BATCH_ROWS rows.
+fn batches(experts: &[(usize, Users)]) -> Vec<Range<usize>> {
+    let mut out: Vec<Range<usize>> = Vec::new();
+    let mut held = 0;
+    for (i, (_, users)) in experts.iter().enumerate() {
+        held += users.len();
+        match out.last_mut() {
+            Some(range) if range.len() < rayon::current_num_threads() || held <= BATCH_ROWS => range.end = i + 1,
+            _ => {
+                out.push(i..i + 1);
+                held = users.len();
+            }
+        }
+    }
+    out
+}
+
+/// `run(expert, users)` for every expert of a batch, side by side; the error is that of the lowest expert.
+fn side_by_side<T: Real, E: Send>(
+    batch: &[(usize, Users)],
+    run: impl Fn(&mut Buffers<T>, usize, &Users) -> Result<Vec<T>, E> + Sync,
+) -> Result<Vec<Vec<T>>, E> {
+    let tasks = batch.par_iter().with_max_len(1);
+    let done: Vec<_> = tasks.map_init(Buffers::default, |buffers, (e, users)| run(buffers, *e, users)).collect();
+    done.into_iter().collect()
+}
+
+/// Weighted activations `[users, I]` of one expert.
+fn weighted<T: Real>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
-    mut up: impl FnMut(usize) -> Result<std::sync::Arc<[Packed<T>; 2]>, E>,
-) -> Result<Vec<Vec<T>>, E> {
-    let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
+    users: &Users,
+    [w1, w3]: &[Packed<T>; 2],
+    buffers: &mut Buffers<T>,
+) -> Vec<T> {
+    let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+    let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
+    let mut act = activation(ctx, w1, w3, &x, buffers);
+    for (&(p, slot), act) in users.iter().zip(act.chunks_exact_mut(w1.n())) {
+        let wt = parts[p].wt[slot];
+        act.iter_mut().for_each(|a| *a = wt * *a);
+    }
+    act
+}
+
+/// Routed branch `[S,D]` of each part, without holding the activations of all experts.
+pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+) -> Result<Vec<Vec<T>>, W::Error> {
+    sum_over_experts(ctx, parts, |buffers, e, users| {
+        let act = weighted(ctx, parts, users, &*w.up(e)?, buffers);
+        down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?, buffers)
+    })
+}
+
+/// Weighted activations `[S,K,I]` of each part: the first half of [`routed`].
+pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+) -> Result<Vec<Vec<T>>, W::Error> {
+    let inner = ctx.config.moe_intermediate_size;
     let mut acts: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * inner]).collect();
-    for (e, users) in by_expert(ctx, parts).into_iter().enumerate().filter(|(_, users)| !users.is_empty()) {
-        let weights = up(e)?;
-        let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
-        let act = activation(ctx, &weights[0], &weights[1], &x);
-        for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
-            let wt = parts[p].wt[slot];
-            for (out, &a) in acts[p][slot * inner..(slot + 1) * inner].iter_mut().zip(act) {
-                *out = wt * a;
+    let experts = by_expert(ctx, parts);
+    for batch in batches(&experts) {
+        let batch = &experts[batch];
+        let of_experts = side_by_side(batch, |buffers, e, users| Ok(weighted(ctx, parts, users, &*w.up(e)?, buffers)))?;
+        for ((_, users), act) in batch.iter().zip(of_experts) {
+            for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
+                acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
             }
         }
     }
     Ok(acts)
 }
 
-/// `[S,D]` sums over the routed experts of each part; `down(e)` gives w2 of an expert.
-pub(crate) fn expert_sum<T: Real, E>(
+/// Routed branch `[S,D]` of each part from its weighted activations: the second half of [`routed`].
+pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     acts: &[Vec<T>],
-    mut down: impl FnMut(usize) -> Result<std::sync::Arc<Packed<T>>, E>,
+    w: &W,
+) -> Result<Vec<Vec<T>>, W::Error> {
+    let inner = ctx.config.moe_intermediate_size;
+    sum_over_experts(ctx, parts, |buffers, e, users| {
+        let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
+        down(ctx, &act, &*w.down(e)?, buffers)
+    })
+}
+
+fn down<T: Real, E>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>, buffers: &mut Buffers<T>) -> Result<Vec<T>, E> {
+    let mut y = vec![T::ZERO; act.len() * w2.n()];
+    matmul_here(ctx.isa, act, w2, &mut y, buffers);
+    Ok(y)
+}
+
+/// Sums of the outputs `[users,D]` that `run(expert, users)` gives, experts in ascending id.
+fn sum_over_experts<T: Real, E: Send>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    run: impl Fn(&mut Buffers<T>, usize, &Users) -> Result<Vec<T>, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
-    let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
+    let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+    let experts = by_expert(ctx, parts);
     let mut sums: Vec<Vec<f64>> = parts.iter().map(|part| vec![0f64; part.idx.len() / k * d]).collect();
-    for (e, users) in by_expert(ctx, parts).into_iter().enumerate().filter(|(_, users)| !users.is_empty()) {
-        let w2 = down(e)?;
-        let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        let out = matmul(ctx.isa, &x, &w2);
-        for (&(p, slot), out) in users.iter().zip(out.chunks_exact(d)) {
-            for (sum, v) in sums[p][slot / k * d..(slot / k + 1) * d].iter_mut().zip(out) {
-                *sum += v.wide();
-            }
+    for batch in batches(&experts) {
+        let batch = &experts[batch];
+        let outs = side_by_side(batch, &run)?;
+        for (p, sums) in sums.iter_mut().enumerate() {
+            sums.par_chunks_mut(SUM_ROWS * d).enumerate().for_each(|(i, sums)| {
+                let (first, end) = ((p, i * SUM_ROWS * k), (p, (i + 1) * SUM_ROWS * k));
+                for ((_, users), out) in batch.iter().zip(&outs) {
+                    let range = users.partition_point(|user| *user < first)..users.partition_point(|user| *user < end);
+                    for (&(_, slot), out) in users[range.clone()].iter().zip(out[range.start * d..].chunks_exact(d)) {
+                        let row = slot / k - i * SUM_ROWS;
+                        for (sum, v) in sums[row * d..(row + 1) * d].iter_mut().zip(out) {
+                            *sum += v.wide();
+                        }
+                    }
+                }
+            });
         }
     }
-    Ok(sums.into_iter().map(|sums| sums.into_iter().map(T::of).collect()).collect())
+    let round = |sums: Vec<f64>| {
+        let mut out = vec![T::ZERO; sums.len()];
+        out.par_chunks_mut(SUM_ROWS * d).zip(sums.par_chunks(SUM_ROWS * d)).for_each(|(out, sums)| {
+            for (v, &sum) in out.iter_mut().zip(sums) {
+                *v = T::of(sum);
+            }
+        });
+        out
+    };
+    Ok(sums.into_iter().map(round).collect())
 }
 
 /// `routed + shared`.

@@ -6,11 +6,13 @@
 //! `C = softmax over k (m*scale[2] + base) + eps`, then Sinkhorn: columns, and (iters - 1) times rows, columns, each
 //! `C / (sum + eps)`. Ends on columns. comb is `[in, out]`.
 
+#![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
+
 use rayon::prelude::*;
 
 use super::rms_norm::inverse_rms;
 use super::{Ctx, linear};
-use crate::linalg::{Packed, Real, ordered_sum};
+use crate::linalg::{Job, LANES, Packed, Real, dispatch};
 
 /// Weights of one mixing.
 pub(crate) struct HcWeights<T> {
@@ -37,57 +39,123 @@ pub(crate) fn hc_coefficients<T: Real>(ctx: Ctx<'_>, w: &HcWeights<T>, h: &[T]) 
     let (hc, width) = (ctx.config.hc_mult, ctx.config.hc_mult * ctx.config.hidden_size);
     let m = linear(ctx, h, width, &w.mix);
     let r = inverse_rms(ctx.isa, h, width, ctx.config.rms_norm_eps);
-    let eps = T::of(ctx.config.hc_eps);
-    let two = T::of(2.0);
     let s = r.len();
     let mut out =
         Coefficients { pre: vec![T::ZERO; s * hc], post: vec![T::ZERO; s * hc], comb: vec![T::ZERO; s * hc * hc] };
-    let rows = out.pre.par_chunks_exact_mut(hc).zip(out.post.par_chunks_exact_mut(hc));
-    rows.zip(out.comb.par_chunks_exact_mut(hc * hc)).enumerate().with_min_len(16).for_each(
-        |(t, ((pre, post), comb))| {
-            let m = &m[t * w.base.len()..(t + 1) * w.base.len()];
-            let logit = |i: usize, part: usize| m[i] * r[t] * w.scale[part] + w.base[i];
-            for j in 0..hc {
-                pre[j] = logit(j, 0).sigmoid() + eps;
-                post[j] = two * logit(hc + j, 1).sigmoid();
-            }
-            for (i, c) in comb.iter_mut().enumerate() {
-                *c = logit(2 * hc + i, 2);
-            }
-            sinkhorn(comb, hc, ctx.config.hc_sinkhorn_iters, eps);
-        },
-    );
+    let rows = out.pre.par_chunks_mut(LANES * hc).zip(out.post.par_chunks_mut(LANES * hc));
+    let rows = rows.zip(out.comb.par_chunks_mut(LANES * hc * hc));
+    let inputs = m.par_chunks(LANES * w.base.len()).zip(r.par_chunks(LANES));
+    let init = || vec![[T::ZERO; LANES]; w.base.len()];
+    rows.zip(inputs).for_each_init(init, |lanes, (((pre, post), comb), (m, r))| {
+        let (iters, eps) = (ctx.config.hc_sinkhorn_iters, T::of(ctx.config.hc_eps));
+        dispatch(ctx.isa, SomeRows { w, hc, iters, eps, m, r, pre, post, comb, lanes });
+    });
     out
 }
 
-fn sinkhorn<T: Real>(c: &mut [T], hc: usize, iters: usize, eps: T) {
-    for row in c.chunks_exact_mut(hc) {
-        let max = row.iter().fold(T::NEG_INFINITY, |m, &v| if v > m { v } else { m });
-        for v in row.iter_mut() {
-            *v = (*v - max).exp();
-        }
-        let den = ordered_sum(row.iter().copied());
-        for v in row.iter_mut() {
-            *v = T::of(v.wide() / den) + eps;
-        }
-    }
-    columns(c, hc, eps);
-    for _ in 1..iters {
-        for row in c.chunks_exact_mut(hc) {
-            let sum = row.iter().fold(T::ZERO, |sum, &v| sum + v) + eps;
-            for v in row {
-                *v = *v / sum;
+/// Up to LANES rows side by side.
+struct SomeRows<'a, T> {
+    w: &'a HcWeights<T>,
+    hc: usize,
+    iters: usize,
+    eps: T,
+    /// `[S, (2+hc)*hc]` products with fn.
+    m: &'a [T],
+    /// `[S]`
+    r: &'a [T],
+    pre: &'a mut [T],
+    post: &'a mut [T],
+    comb: &'a mut [T],
+    /// One value a row for each of the (2+hc)*hc coefficients.
+    lanes: &'a mut [[T; LANES]],
+}
+
+impl<T: Real> Job for SomeRows<'_, T> {
+    #[inline(always)]
+    fn run<const R: usize, const H: usize>(self) {
+        let Self { w, hc, iters, eps, m, r, pre, post, comb, lanes } = self;
+        let n = lanes.len();
+        for (t, &r) in r.iter().enumerate() {
+            let m = &m[t * n..(t + 1) * n];
+            for i in 0..n {
+                let part = (i / hc).min(2);
+                lanes[i][t] = m[i] * r * w.scale[part] + w.base[i];
             }
         }
-        columns(c, hc, eps);
+        let (gates, c) = lanes.split_at_mut(2 * hc);
+        for v in gates.as_flattened_mut() {
+            *v = v.sigmoid();
+        }
+        sinkhorn(c, hc, iters, eps);
+        let two = T::of(2.0);
+        for t in 0..r.len() {
+            for j in 0..hc {
+                pre[t * hc + j] = gates[j][t] + eps;
+                post[t * hc + j] = two * gates[hc + j][t];
+            }
+            for i in 0..hc * hc {
+                comb[t * hc * hc + i] = c[i][t];
+            }
+        }
     }
 }
 
-fn columns<T: Real>(c: &mut [T], hc: usize, eps: T) {
-    for k in 0..hc {
-        let sum = (0..hc).fold(T::ZERO, |sum, j| sum + c[j * hc + k]) + eps;
-        for j in 0..hc {
-            c[j * hc + k] = c[j * hc + k] / sum;
+/// c `[hc,hc]`, LANES matrices side by side.
+#[inline(always)]
+fn sinkhorn<T: Real>(c: &mut [[T; LANES]], hc: usize, iters: usize, eps: T) {
+    for row in c.chunks_exact_mut(hc) {
+        let mut max = [T::NEG_INFINITY; LANES];
+        for v in row.iter() {
+            for t in 0..LANES {
+                max[t] = if v[t] > max[t] { v[t] } else { max[t] };
+            }
+        }
+        for v in row.iter_mut() {
+            for t in 0..LANES {
+                v[t] = v[t] - max[t];
+            }
+        }
+        for v in row.as_flattened_mut() {
+            *v = v.exp();
+        }
+        let mut den = [0f64; LANES];
+        for v in row.iter() {
+            for t in 0..LANES {
+                den[t] += v[t].wide();
+            }
+        }
+        for v in row.iter_mut() {
+            for t in 0..LANES {
+                v[t] = T::of(v[t].wide() / den[t]) + eps;
+            }
+        }
+    }
+    normalise(c, hc, 1, hc, eps);
+    for _ in 1..iters {
+        normalise(c, hc, hc, 1, eps);
+        normalise(c, hc, 1, hc, eps);
+    }
+}
+
+/// Divides each of hc lines (rows: `from` = hc, `step` = 1; columns: the other way round) by its sum + eps.
+#[inline(always)]
+fn normalise<T: Real>(c: &mut [[T; LANES]], hc: usize, from: usize, step: usize, eps: T) {
+    for line in 0..hc {
+        let mut sum = [T::ZERO; LANES];
+        for i in 0..hc {
+            let v = &c[line * from + i * step];
+            for t in 0..LANES {
+                sum[t] = sum[t] + v[t];
+            }
+        }
+        for t in 0..LANES {
+            sum[t] = sum[t] + eps;
+        }
+        for i in 0..hc {
+            let v = &mut c[line * from + i * step];
+            for t in 0..LANES {
+                v[t] = v[t] / sum[t];
+            }
         }
     }
 }

@@ -3,6 +3,8 @@
 //! `m = (flatten(h) fn^T) * r` with one rms over hc*D values; `pre = sigmoid(m * scale[0] + base) + eps` `[S,hc]`;
 //! `x = sum_j pre_j h_j` `[S,D]`; `x = RMSNorm(x; norm)`; `logits = x head^T` `[S,V]`. No post, no comb, no Sinkhorn.
 
+use std::ops::Range;
+
 use karat_model::Result;
 
 use super::hc_mix::collapse;
@@ -41,22 +43,56 @@ pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) 
 /// Vocabulary rows decoded at a time: the table is never whole in f32.
 const VOCAB_BLOCK: usize = 8192;
 
+/// The table `[V,D]` of the head.
+pub(crate) enum HeadTable<'a, T> {
+    /// As stored: decoded block by block in each pass.
+    Stored(Decoder<'a>),
+    /// Decoded once, blocks of VOCAB_BLOCK rows.
+    Held(Vec<Packed<T>>),
+}
+
+impl<T: Real> HeadTable<'_, T> {
+    /// Decodes the whole table.
+    pub(crate) fn hold(self) -> Result<Self> {
+        match self {
+            Self::Held(_) => Ok(self),
+            Self::Stored(table) => {
+                Ok(Self::Held(blocks(table.rows()).map(|at| pack(&table, at)).collect::<Result<_>>()?))
+            }
+        }
+    }
+}
+
+fn blocks(vocab: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..vocab).step_by(VOCAB_BLOCK).map(move |first| first..vocab.min(first + VOCAB_BLOCK))
+}
+
+fn pack<T: Real>(table: &Decoder<'_>, rows: Range<usize>) -> Result<Packed<T>> {
+    crate::weights::pack(table, rows.start, rows.len())
+}
+
 /// Collapsed streams of several lanes to logits `[S,V]` each, one pass over the table. A table that is
 /// not finite is an input error.
 pub(crate) fn head_logits<T: Real>(
     ctx: Ctx<'_>,
     w: &HeadWeights<T>,
-    table: &Decoder<'_>,
+    table: &HeadTable<'_, T>,
     collapsed: &[&[T]],
 ) -> Result<Vec<Vec<T>>> {
-    let (d, vocab) = (table.cols(), table.rows());
+    let (d, vocab) = (ctx.config.hidden_size, ctx.config.vocab_size);
     let x: Vec<Vec<T>> = collapsed.iter().map(|x| rms_norm(ctx.isa, x, &w.norm, ctx.config.rms_norm_eps)).collect();
     let mut logits: Vec<Vec<T>> = x.iter().map(|x| vec![T::ZERO; x.len() / d * vocab]).collect();
-    for first in (0..vocab).step_by(VOCAB_BLOCK) {
-        let n = VOCAB_BLOCK.min(vocab - first);
-        let packed = crate::weights::pack(table, first, n)?;
+    for (i, block) in blocks(vocab).enumerate() {
+        let fresh;
+        let packed = match table {
+            HeadTable::Held(blocks) => &blocks[i],
+            HeadTable::Stored(table) => {
+                fresh = pack(table, block.clone())?;
+                &fresh
+            }
+        };
         for (x, logits) in x.iter().zip(&mut logits) {
-            matmul_into(ctx.isa, &rows(x, d), &packed, logits, vocab, first);
+            matmul_into(ctx.isa, &rows(x, d), packed, logits, vocab, block.start);
         }
     }
     Ok(logits)

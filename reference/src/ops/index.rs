@@ -9,15 +9,16 @@ use rayon::prelude::*;
 
 use super::rope::Angles;
 use super::{Ctx, linear, rows};
-use crate::linalg::{Packed, Real, dot_lanes, matmul_here};
+use crate::linalg::{Packed, Real, ScoreBuffers, relu_scores};
+
+/// Queries that are scored together.
+const QUERIES: usize = 8;
 
 /// qr `[S,R]` to iq `[S,Hi,di]`.
 pub(crate) fn index_query<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Vec<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
     let mut iq = linear(ctx, qr, ctx.config.q_lora_rank, wq_b);
-    for (t, q) in iq.chunks_exact_mut(heads * di).enumerate() {
-        angles.rotate(t, q, di);
-    }
+    iq.par_chunks_exact_mut(heads * di).enumerate().with_min_len(16).for_each(|(t, q)| angles.rotate(t, q, di));
     iq
 }
 
@@ -35,25 +36,21 @@ pub(crate) fn index_weights<T: Real>(ctx: Ctx<'_>, x: &[T], weights_proj: &Packe
 /// Scores `[S,T]` of rows at positions `first..first+S` against T entries.
 pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], first: usize, ratio: usize) -> Vec<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
-    let keys = rows(ik, di);
-    let total = keys.len();
+    let total = ik.len() / di;
     if total == 0 {
         return Vec::new();
     }
+    let keys = Packed::from_rows(total, di, |w, out| out.copy_from_slice(&ik[w * di..(w + 1) * di]));
     let mut scores = vec![T::NEG_INFINITY; iw.len() / heads * total];
-    let init = || (Packed::default(), Vec::new(), Vec::new());
-    scores.par_chunks_exact_mut(total).enumerate().for_each_init(init, |(packed, dots, sums), (t, scores)| {
-        let visible = ((first + t + 1) / ratio).min(total);
-        packed.refill(heads, di, &iq[t * heads * di..(t + 1) * heads * di]);
-        dots.clear();
-        dots.resize(visible * heads, T::ZERO);
-        matmul_here(ctx.isa, &keys[..visible], packed, dots);
-        for dot in dots.iter_mut() {
-            if *dot <= T::ZERO {
-                *dot = T::ZERO;
-            }
+    let blocks = scores.par_chunks_mut(QUERIES * total).zip(iq.par_chunks(QUERIES * heads * di));
+    let blocks = blocks.zip(iw.par_chunks(QUERIES * heads)).enumerate();
+    blocks.for_each_init(ScoreBuffers::default, |buffers, (b, ((scores, iq), iw))| {
+        let mut visible: Vec<&mut [T]> = Vec::with_capacity(QUERIES);
+        for (t, row) in scores.chunks_exact_mut(total).enumerate() {
+            let n = ((first + b * QUERIES + t + 1) / ratio).min(total);
+            visible.push(&mut row[..n]);
         }
-        dot_lanes(ctx.isa, dots, &iw[t * heads..(t + 1) * heads], &mut scores[..visible], sums);
+        relu_scores(ctx.isa, &rows(iq, di), &keys, iw, &mut visible, buffers);
     });
     scores
 }

@@ -10,9 +10,8 @@ use super::{Ctx, linear};
 use crate::linalg::{Packed, Real, matmul_into};
 
 /// o `[S,H,hd]` to oa `[S,G*o_lora]`; `wo_a` holds one weight `[o_lora, H/G*hd]` a group.
-pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, o: &[T], wo_a: &[Packed<T>], angles: &Angles<T>) -> Vec<T> {
+pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, mut o: Vec<T>, wo_a: &[Packed<T>], angles: &Angles<T>) -> Vec<T> {
     let (hd, width) = (ctx.config.head_dim, ctx.config.num_attention_heads * ctx.config.head_dim);
-    let mut o = o.to_vec();
     o.par_chunks_exact_mut(width).enumerate().with_min_len(16).for_each(|(t, o)| angles.rotate_back(t, o, hd));
     let (group, rank) = (width / wo_a.len(), ctx.config.o_lora_rank);
     let stride = wo_a.len() * rank;

@@ -6,21 +6,29 @@
 //! entries, index queries and index keys alike; neither cos/sin nor the softmax scale takes a factor.
 //! inv_freq is made in f32 steps, as spec 2.6 lists them; pow is libm's in f64, rounded to f32.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use karat_model::Config;
+use rayon::prelude::*;
 
 use crate::linalg::Real;
 
 /// Inverse frequencies of one rope.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Rope {
     /// `[rd/2]`, radians a position.
     pub inv_freq: Vec<f32>,
+    /// `[n, rd/2]` (cos, sin) in f64 of positions 0..n: every layer asks for the same ones.
+    known: RwLock<Arc<Vec<(f64, f64)>>>,
 }
+
+/// Positions whose turns are kept at most.
+const KEPT: usize = 1 << 16;
 
 impl Rope {
     /// The rope of sliding layers and MTP blocks.
     pub fn plain(config: &Config) -> Self {
-        Self { inv_freq: frequencies(config.rope_theta, config.qk_rope_head_dim) }
+        Self::of(frequencies(config.rope_theta, config.qk_rope_head_dim))
     }
 
     /// The rope of compressed layers: YaRN.
@@ -43,7 +51,35 @@ impl Rope {
             let g = 1.0 - ramp;
             *inv = *inv / factor * (1.0 - g) + *inv * g;
         }
-        Self { inv_freq }
+        Self::of(inv_freq)
+    }
+
+    fn of(inv_freq: Vec<f32>) -> Self {
+        Self { inv_freq, known: RwLock::default() }
+    }
+
+    /// (cos, sin) of each angle at a position.
+    fn turns(&self, pos: usize) -> impl Iterator<Item = (f64, f64)> {
+        self.inv_freq.iter().map(move |&inv| {
+            let angle = f64::from(pos as u32 as f32 * inv);
+            (libm::cos(angle), libm::sin(angle))
+        })
+    }
+
+    /// The turns of positions 0..n at least, n at most KEPT.
+    fn known(&self, n: usize) -> Arc<Vec<(f64, f64)>> {
+        let half = self.inv_freq.len();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.len() >= n * half {
+            return known;
+        }
+        let (from, to) = (known.len() / half, n.next_power_of_two().min(KEPT));
+        let mut turns = known.to_vec();
+        let fresh: Vec<_> = (from..to).into_par_iter().with_min_len(64).flat_map_iter(|pos| self.turns(pos)).collect();
+        turns.extend(fresh);
+        let turns = Arc::new(turns);
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = turns.clone();
+        turns
     }
 }
 
@@ -63,14 +99,19 @@ pub struct Angles<T> {
 impl<T: Real> Angles<T> {
     /// Of each position.
     pub fn at(rope: &Rope, positions: impl IntoIterator<Item = u32>) -> Self {
-        let mut turns = Vec::new();
+        let half = rope.inv_freq.len();
+        let positions: Vec<usize> = positions.into_iter().map(|pos| pos as usize).collect();
+        let most = positions.iter().filter(|&&pos| pos < KEPT).max();
+        let known = rope.known(most.map_or(0, |pos| pos + 1));
+        let mut turns = Vec::with_capacity(positions.len() * half);
+        let round = |(cos, sin): (f64, f64)| (T::of(cos), T::of(sin));
         for pos in positions {
-            turns.extend(rope.inv_freq.iter().map(|&inv| {
-                let angle = f64::from(pos as f32 * inv);
-                (T::of(libm::cos(angle)), T::of(libm::sin(angle)))
-            }));
+            match known.get(pos * half..(pos + 1) * half) {
+                Some(row) => turns.extend(row.iter().copied().map(round)),
+                None => turns.extend(rope.turns(pos).map(round)),
+            }
         }
-        Self { half: rope.inv_freq.len(), turns }
+        Self { half, turns }
     }
 
     fn row(&self, i: usize) -> &[(T, T)] {

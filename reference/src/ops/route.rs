@@ -4,9 +4,11 @@
 //! others: the K best of `s + bias` (bias for selection only; ties: lower index). `wt = s[idx] / sum(s[idx]) * scale`,
 //! from the unbiased s, the sum in slot order. idx `[S,K]`, best first; wt `[S,K]`.
 
+#![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
+
 use super::select::top_k;
 use super::{Ctx, linear};
-use crate::linalg::{Packed, Real, ordered_sum};
+use crate::linalg::{Function, Packed, Real, map, ordered_sum};
 
 /// Weights of a router.
 pub(crate) struct RouterWeights<T> {
@@ -29,18 +31,31 @@ pub(crate) fn router_logits<T: Real>(ctx: Ctx<'_>, x: &[T], w: &RouterWeights<T>
     linear(ctx, x, ctx.config.hidden_size, &w.gate)
 }
 
+/// `sqrt(softplus(logit))`.
+struct Affinity;
+
+impl<T: Real> Function<T> for Affinity {
+    #[inline(always)]
+    fn of(&self, v: T) -> T {
+        v.softplus().sqrt()
+    }
+}
+
 /// Experts `[S,K]` of rows with these input ids.
 pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, ids: &[u32]) -> Vec<u32> {
     let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
     match &w.choice {
         Choice::Hashed(table) => ids.iter().flat_map(|&id| &table[id as usize * k..][..k]).copied().collect(),
-        Choice::Scored(bias) => logits
-            .chunks_exact(experts)
-            .flat_map(|logits| {
-                let biased: Vec<T> = logits.iter().zip(bias).map(|(&v, &b)| v.softplus().sqrt() + b).collect();
-                top_k(&biased, k)
-            })
-            .collect(),
+        Choice::Scored(bias) => {
+            let mut s = logits.to_vec();
+            map(ctx.isa, &mut s, Affinity);
+            let mut idx = Vec::with_capacity(s.len() / experts * k);
+            for biased in s.chunks_exact_mut(experts) {
+                biased.iter_mut().zip(bias).for_each(|(s, &b)| *s = *s + b);
+                idx.extend(top_k(biased, k));
+            }
+            idx
+        }
     }
 }
 
@@ -49,9 +64,14 @@ pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T
     let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
     let mut wt = Vec::with_capacity(idx.len());
     for (logits, idx) in logits.chunks_exact(experts).zip(idx.chunks_exact(k)) {
-        let s: Vec<T> = idx.iter().map(|&e| logits[e as usize].softplus().sqrt()).collect();
+        wt.extend(idx.iter().map(|&e| logits[e as usize]));
+    }
+    map(ctx.isa, &mut wt, Affinity);
+    for s in wt.chunks_exact_mut(k) {
         let sum = ordered_sum(s.iter().copied());
-        wt.extend(s.iter().map(|s| T::of(s.wide() / sum * ctx.config.routed_scaling_factor)));
+        for s in s {
+            *s = T::of(s.wide() / sum * ctx.config.routed_scaling_factor);
+        }
     }
     wt
 }

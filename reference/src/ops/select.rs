@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use rayon::prelude::*;
+
 use crate::linalg::Real;
 
 /// Larger first, then lower index; NaN after every number.
@@ -26,6 +28,39 @@ pub(crate) fn top_k<T: Real>(scores: &[T], k: usize) -> Vec<u32> {
     order
 }
 
+/// Marks the `k` best of more than k scores. `best` is a buffer.
+fn mark_best<T: Real>(scores: &[T], k: usize, best: &mut Vec<u32>, mask: &mut [u8]) {
+    if k == 0 {
+        return;
+    }
+    best.clear();
+    // Every score before this one that can be among the k best is in `best`; `bar` is the lowest of k of them.
+    let mut bar = None;
+    for (w, score) in scores.iter().enumerate() {
+        // An equal score with a higher index is worse.
+        if bar.is_some_and(|bar| matches!(score.partial_cmp(bar), Some(Ordering::Less | Ordering::Equal))) {
+            continue;
+        }
+        best.push(w as u32);
+        if best.len() == 2 * k {
+            bar = Some(&scores[keep(scores, k, best)]);
+        }
+    }
+    if best.len() > k {
+        keep(scores, k, best);
+    }
+    for &w in best.iter() {
+        mask[w as usize] = 1;
+    }
+}
+
+/// Keeps the k best (k > 0, fewer than there are) and returns the worst of them.
+fn keep<T: Real>(scores: &[T], k: usize, best: &mut Vec<u32>) -> usize {
+    let worst = *best.select_nth_unstable_by(k - 1, larger_first(scores)).1;
+    best.truncate(k);
+    worst as usize
+}
+
 /// Mask `[S,T]` of rows at positions `first..first+S`: scores `[S,T]`, or none for HCA.
 pub(crate) fn select<T: Real>(
     scores: Option<&[T]>,
@@ -39,16 +74,14 @@ pub(crate) fn select<T: Real>(
     if total == 0 {
         return mask;
     }
-    for (t, mask) in mask.chunks_exact_mut(total).enumerate() {
+    mask.par_chunks_exact_mut(total).enumerate().with_min_len(16).for_each_init(Vec::new, |best, (t, mask)| {
         let visible = ((first + t + 1) / ratio).min(total);
         match scores {
             Some(scores) if visible > topk => {
-                for w in top_k(&scores[t * total..t * total + visible], topk) {
-                    mask[w as usize] = 1;
-                }
+                mark_best(&scores[t * total..t * total + visible], topk, best, mask);
             }
             _ => mask[..visible].fill(1),
         }
-    }
+    });
     mask
 }

@@ -1,0 +1,91 @@
+//! A weight in the order in which the kernels read it.
+
+use rayon::prelude::*;
+
+use super::{LANES, Real};
+
+/// Values under which packing is not worth a thread.
+const TASK: usize = 1 << 15;
+
+/// A weight `[n,k]` as panels of LANES outputs: `panels[p][k][lane]`, missing outputs zero.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Packed<T> {
+    n: usize,
+    k: usize,
+    data: Vec<[T; LANES]>,
+}
+
+impl<T: Real> Packed<T> {
+    /// Packs `n` rows of `k` values; `row(i, out)` writes row i. Rows are asked for in any order.
+    pub(crate) fn from_rows(n: usize, k: usize, row: impl Fn(usize, &mut [T]) + Sync) -> Self {
+        let mut data = vec![[T::ZERO; LANES]; n.div_ceil(LANES) * k];
+        data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1))).for_each_init(
+            || vec![T::ZERO; LANES * k],
+            |values, (p, panel)| {
+                let lanes = LANES.min(n - p * LANES);
+                for (lane, values) in values.chunks_exact_mut(k.max(1)).take(lanes).enumerate() {
+                    row(p * LANES + lane, values);
+                }
+                transpose(values, lanes, panel);
+            },
+        );
+        Self { n, k, data }
+    }
+
+    /// Repacks in place from row-major values (`[n,k]`), keeping the allocation.
+    pub(crate) fn refill(&mut self, n: usize, k: usize, values: &[T]) {
+        (self.n, self.k) = (n, k);
+        self.data.clear();
+        self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+        for (p, panel) in self.data.chunks_exact_mut(k.max(1)).enumerate() {
+            transpose(&values[p * LANES * k..], LANES.min(n - p * LANES), panel);
+        }
+    }
+
+    /// Outputs.
+    pub(crate) fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs.
+    pub(super) fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Panel p: one row of LANES outputs an input.
+    pub(super) fn panel(&self, p: usize) -> &[[T; LANES]] {
+        &self.data[p * self.k..(p + 1) * self.k]
+    }
+
+    /// Panels.
+    pub(super) fn panels(&self) -> usize {
+        self.n.div_ceil(LANES)
+    }
+
+    /// Outputs of panel p.
+    pub(super) fn width(&self, p: usize) -> usize {
+        LANES.min(self.n - p * LANES)
+    }
+}
+
+/// The first `lanes` rows of row-major values into the lanes of a panel.
+fn transpose<T: Real>(values: &[T], lanes: usize, panel: &mut [[T; LANES]]) {
+    let k = panel.len();
+    if lanes == LANES {
+        let mut rows = [values; LANES];
+        for (lane, row) in rows.iter_mut().enumerate() {
+            *row = &values[lane * k..(lane + 1) * k];
+        }
+        for (i, slot) in panel.iter_mut().enumerate() {
+            for (value, row) in slot.iter_mut().zip(&rows) {
+                *value = row[i];
+            }
+        }
+    } else {
+        for (lane, row) in values.chunks_exact(k.max(1)).take(lanes).enumerate() {
+            for (slot, &v) in panel.iter_mut().zip(row) {
+                slot[lane] = v;
+            }
+        }
+    }
+}
