@@ -13,6 +13,7 @@ import torch
 from transformers import DeepseekV4Config, DeepseekV4ForCausalLM
 
 VOCAB = 1024
+LONGEST = 8192
 
 
 def settings():
@@ -73,12 +74,12 @@ def build(seed=20261129):
 
 
 def tokens(n, seed=7):
-    """The prompt of n ids."""
-    return np.random.Generator(np.random.PCG64(seed)).integers(2, VOCAB, size=n, dtype=np.int64)
+    """The first n ids of the prompt."""
+    return np.random.Generator(np.random.PCG64(seed)).integers(2, VOCAB, size=LONGEST, dtype=np.int64)[:n]
 
 
 def save(folder):
-    """Writes config.json and model.safetensors."""
+    """Writes config.json, model.safetensors and prompt.json."""
     from safetensors.torch import save_file
 
     model = build()
@@ -87,6 +88,8 @@ def save(folder):
     save_file(state, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(model.config.to_dict(), f, indent=1, default=str)
+    with open(os.path.join(folder, "prompt.json"), "w") as f:
+        json.dump(tokens(LONGEST).tolist(), f)
 
 
 if __name__ == "__main__":
