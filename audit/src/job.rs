@@ -26,6 +26,8 @@ pub struct Inputs {
     pub asks: Vec<Vec<Ask>>,
     /// Tokens of a prefill chunk, where the scenario says so.
     pub chunks: Vec<Option<usize>>,
+    /// Sequences whose last answer `karat recall` has each path generate for itself.
+    pub free: Vec<bool>,
 }
 
 /// An audit.

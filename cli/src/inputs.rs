@@ -47,6 +47,7 @@ pub(crate) fn scenarios(checkpoint: &Checkpoint, names: &[String]) -> Result<Inp
             inputs.variants.push(scenario.maker);
             inputs.asks.push(rendered.asks);
             inputs.chunks.push(scenario.chunk);
+            inputs.free.push(scenario.free);
         }
     }
     Ok(inputs)

@@ -50,6 +50,8 @@ pub struct Scenario {
     pub maker: String,
     /// Tokens of a prefill chunk, when it is served in chunks.
     pub chunk: Option<usize>,
+    /// The last answer is generated greedily by each path, going on from its own words.
+    pub free: bool,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +63,8 @@ struct File {
     options: Options,
     tools: Option<Spanned<String>>,
     chunk: Option<usize>,
+    #[serde(default)]
+    free: bool,
     generate: Option<Spanned<Recipe>>,
     #[serde(default)]
     messages: Vec<Spanned<Json>>,
@@ -155,8 +159,8 @@ impl Content {
         });
         let Options { thinking, drop_thinking, .. } = file.options;
         let options = EncodeOptions { thinking, drop_thinking, effort: effort.transpose()? };
-        let (name, title, chunk) = (name.to_owned(), file.title, file.chunk);
-        let mut scenario = Scenario { name, title, options, chunk, ..Scenario::empty() };
+        let (name, title, chunk, free) = (name.to_owned(), file.title, file.chunk, file.free);
+        let mut scenario = Scenario { name, title, options, chunk, free, ..Scenario::empty() };
         for spanned in file.messages {
             let place = source.of(&spanned);
             let (message, interruption, marks) = message(spanned.into_inner()).map_err(|e| e.at(place))?;
@@ -212,7 +216,7 @@ impl Scenario {
         let options = EncodeOptions::default();
         let (name, title, maker) = (String::new(), String::new(), "file".to_owned());
         let (messages, interruptions, marks) = (vec![], vec![], vec![]);
-        Self { name, title, options, messages, interruptions, marks, at_once: false, maker, chunk: None }
+        Self { name, title, options, messages, interruptions, marks, at_once: false, maker, chunk: None, free: false }
     }
 
     /// A conversation of the grammar.

@@ -28,6 +28,9 @@ impl Scenario {
         if let Some(chunk) = self.chunk {
             let _ = writeln!(out, "chunk = {chunk}");
         }
+        if self.free {
+            out.push_str("free = true\n");
+        }
         let o = &self.options;
         let _ = write!(out, "\n[options]\nthinking = {}\ndrop_thinking = {}\n", o.thinking, o.drop_thinking);
         if let Some(effort) = o.effort {

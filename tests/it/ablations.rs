@@ -100,7 +100,9 @@ fn every_mechanism_of_attention_is_worth_answers() {
     let latest = recalled(&model, &needles, &mut Off { layers: &csa, ratio: 4, keep: Keep::Latest(32) });
     let narrow = checkpoint(|c| *c = c.replace("\"sliding_window\": 64", "\"sliding_window\": 1"));
     let window = recalled(&narrow, &needles, &mut NoTaps);
-    println!("needles: golden {whole:?}, without CSA {nothing:?}, latest 32 entries {latest:?}, window of 1 {window:?}");
+    println!(
+        "needles: golden {whole:?}, without CSA {nothing:?}, latest 32 entries {latest:?}, window of 1 {window:?}"
+    );
     for (name, (right, asked)) in [("CSA", nothing), ("the indexer", latest), ("the window", window)] {
         assert!(2 * right < asked, "without {name} {right} of {asked} are recalled");
     }

@@ -10,6 +10,7 @@ mod broken_inputs;
 mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
+mod contract_speed;
 mod control_equals_golden;
 mod decoders_equal;
 mod docs;

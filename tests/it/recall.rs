@@ -132,7 +132,10 @@ fn golden_itself_loses_nothing() {
     let rows = place.rows(&place.golden(place.inputs.requests.clone()));
     assert!(rows.len() >= 4);
     for row in rows {
-        assert!(row.matched_candidate == row.answer_tokens && row.answer_kl == 0.0 && row.lost_at_layer.is_none(), "{row:?}");
+        assert!(
+            row.matched_candidate == row.answer_tokens && row.answer_kl == 0.0 && row.lost_at_layer.is_none(),
+            "{row:?}"
+        );
         assert_eq!(row.symptom, "fine");
     }
 }
@@ -163,14 +166,13 @@ fn a_candidate_with_another_history_has_amnesia() {
     let place = place("maker = \"needle\"\ncontext = 500\nfacts = 3\nseed = 32");
     let other = self::place("maker = \"needle\"\ncontext = 1500\nfacts = 1\nseed = 33");
     let (sequence, asks) = (&place.inputs.requests.seqs[0], &place.inputs.asks[0]);
-    let first_question = (sequence.ids.len() - 100) as u32;
     let last = asks.last().unwrap();
     let asked = last.answer.end as usize - last.alone.len();
     // Everything before the last asking turn is small talk of the other conversation.
     let mut ids = other.inputs.requests.seqs[0].ids[..asked + 1].to_vec();
     ids.extend_from_slice(&sequence.ids[asked + 1..]);
     assert_eq!(ids.len(), sequence.ids.len());
-    assert!(last.told.unwrap() < first_question);
+    assert!(last.told.unwrap() < asked as u32);
     let requests = Requests { seqs: vec![Sequence { ids: ids.into(), ..sequence.clone() }] };
     let broken = Broken { inner: place.golden(requests), ..place.broken() };
     let rows = place.rows(&broken);

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use karat_bundle::RecallRow;
 use karat_model::prompt::{Tokenizer, special};
+use karat_optimized::{Optimized, Plan};
+use karat_reference::{Golden, Mode};
 use karat_scenarios::{Ask, Blind, Looks, Symptom, symptom};
 use karat_seam::{Path, Requests, Sequence, Span, SpanKind, Turn};
 
@@ -26,6 +28,40 @@ pub(crate) struct Said {
     pub(crate) ids: Vec<u32>,
     /// It ended with the end token.
     pub(crate) finished: bool,
+}
+
+/// Tokens that a free-running answer may have beyond the expected one.
+const BEYOND: usize = 64;
+
+/// Has golden and the candidate (golden itself without a plan) generate the answers of the conversations that run freely,
+/// and scores their rows by what was said.
+pub(super) fn run(job: &Job<'_>, rows: &mut [RecallRow], plan: Option<&Plan>) -> Result<()> {
+    let tokenizer = Tokenizer::of(&job.checkpoint).ok();
+    let end = end_token(tokenizer.as_ref());
+    let golden = |requests| -> Result<Box<dyn Path>> {
+        Ok(Box::new(Golden::new(job.checkpoint.clone(), requests, Mode::F32, job.threads)?))
+    };
+    for (seq, sequence) in job.inputs.requests.seqs.iter().enumerate() {
+        if !job.inputs.free.get(seq).copied().unwrap_or_default() {
+            continue;
+        }
+        let Some(first) = start(sequence) else { continue };
+        let most = (end, sequence.ids.len() - first + BEYOND);
+        let ours = generate(&golden, sequence, most, job)?;
+        let theirs = match plan {
+            None => ours.clone(),
+            Some(plan) => {
+                let make = |requests| -> Result<Box<dyn Path>> {
+                    Ok(Box::new(Optimized::new(job.checkpoint.clone(), requests, plan.clone(), job.threads)?))
+                };
+                generate(&make, sequence, most, job)?
+            }
+        };
+        let mine = rows.iter_mut().filter(|r| r.conversation == sequence.id);
+        let vocabulary = job.checkpoint.config().vocab_size;
+        score(mine, (&sequence.ids, &job.inputs.asks[seq]), (&ours, &theirs), vocabulary, tokenizer.as_ref())?;
+    }
+    Ok(())
 }
 
 /// Where the last generated span of a sequence begins.
@@ -83,8 +119,8 @@ fn found(said: &[u32], from: usize, answer: &[u32]) -> Option<usize> {
 }
 
 /// Turns the rows of one conversation (in the order of its questions) into those of free-running answers.
-pub(crate) fn score(
-    rows: &mut [RecallRow],
+pub(crate) fn score<'a>(
+    rows: impl Iterator<Item = &'a mut RecallRow>,
     (ids, asks): (&[u32], &[Ask]),
     (golden, candidate): (&Said, &Said),
     vocabulary: usize,
@@ -93,10 +129,10 @@ pub(crate) fn score(
     let text = tokenizer.map_or_else(|| Ok(String::new()), |t| t.decode(&candidate.ids))?;
     let blind = Blind::of(&text);
     let (mut ours, mut theirs) = (0, 0);
-    for row in rows.iter_mut() {
+    for row in rows {
         let Some(ask) = asks.get(row.question as usize) else { continue };
         let answer = &ids[ask.positions()];
-        let mut matched = |said: &Said, from: &mut usize| match found(&said.ids, *from, answer) {
+        let matched = |said: &Said, from: &mut usize| match found(&said.ids, *from, answer) {
             Some(behind) => {
                 *from = behind;
                 answer.len() as u64

@@ -5,6 +5,7 @@
 
 mod alone;
 mod answers;
+mod free;
 mod pass;
 mod run;
 mod score;

@@ -9,7 +9,7 @@ use karat_reference::{Golden, Mode};
 use karat_seam::{Path, Requests};
 
 use super::answers::{Picked, answers};
-use super::{Asked, last_row, pass, rows, searcher};
+use super::{Asked, free, last_row, pass, rows, searcher};
 use crate::job::{Inputs, Job, peak_memory};
 use crate::progress::Steps;
 use crate::{Result, Subject, finish};
@@ -44,7 +44,9 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
             let answers = answers(asks, &ours, &ours);
             let phases = answers.iter().map(|a| golden.phase_of(last_row(asks, a))).collect();
             let asked = Asked { patch_set: "golden".to_owned(), history: "cold".to_owned(), answers, phases };
-            found.extend(rows(&part, &[asked], &|_, _, _| Ok(Vec::new()))?);
+            let mut new = rows(&part, &[asked], &|_, _, _| Ok(Vec::new()))?;
+            free::run(&part, &mut new, None)?;
+            found.append(&mut new);
             continue;
         };
         steps.next(&format!("{name}, {tokens} tokens"))?;
@@ -61,7 +63,9 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
         wall.candidate += begun.elapsed().as_secs_f64();
         passes += 1.0;
         let asked = Asked { patch_set: name.clone(), history: history.to_string(), answers, phases };
-        found.extend(rows(&part, &[asked], &searcher(&part, vec![(name.clone(), plan)]))?);
+        let mut new = rows(&part, &[asked], &searcher(&part, vec![(name.clone(), plan.clone())]))?;
+        free::run(&part, &mut new, Some(&plan))?;
+        found.append(&mut new);
     }
     run.candidate = candidate(subject, set.map(|(name, _)| name));
     run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()));
@@ -119,5 +123,6 @@ fn part(inputs: &Inputs, batch: &[usize]) -> Inputs {
         variants: pick(&inputs.variants),
         asks: batch.iter().map(|&i| inputs.asks[i].clone()).collect(),
         chunks: batch.iter().map(|&i| inputs.chunks.get(i).copied().flatten()).collect(),
+        free: batch.iter().map(|&i| inputs.free.get(i).copied().unwrap_or_default()).collect(),
     }
 }

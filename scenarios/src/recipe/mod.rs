@@ -48,6 +48,9 @@ pub struct Recipe {
     pub thinking: bool,
     /// Prompts are prefilled in chunks of so many tokens.
     pub chunk: Option<usize>,
+    /// The last answer is generated greedily by each path, going on from its own words.
+    #[serde(default)]
+    pub free: bool,
     /// Facts are laid across multiples of these positions.
     #[serde(default)]
     pub edges: Vec<usize>,
@@ -157,6 +160,7 @@ impl Recipe {
         let mut scenario = Scenario::of_grammar(format!("{}-{number:03}", self.name), &self.title, drawn);
         scenario.maker.clone_from(&self.maker);
         scenario.chunk = self.chunk;
+        scenario.free = self.free;
         Ok(scenario)
     }
 }

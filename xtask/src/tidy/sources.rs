@@ -10,7 +10,9 @@ pub(super) const UNSAFE: &[&str] = &[
     "diff/src/moments/simd.rs",
     "diff/src/split/simd.rs",
     "model/src/checkpoint/source/mmap.rs",
+    "optimized/src/arith/simd_call.rs",
     "optimized/src/arith/simd_dot.rs",
+    "optimized/src/arith/simd_panels.rs",
     "reference/src/linalg/simd.rs",
     "trace/src/mmap.rs",
 ];
