@@ -1,8 +1,9 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `fetch`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `fetch`, `peers`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
 mod fetch;
+mod peers;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ enum Command {
     Tidy,
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
+    /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
+    Peers(peers::Args),
 }
 
 /// The workspace's root folder: where this crate's folder lies.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&root(), &args),
         Command::Tidy => tidy::run(&root()),
         Command::Fetch => fetch::run(&root()),
+        Command::Peers(args) => peers::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
