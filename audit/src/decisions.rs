@@ -8,6 +8,7 @@ use karat_diff::discrete::{self, Decisions, Flip};
 use karat_diff::logits::expected_flip_probability;
 use karat_diff::tolerance::Measure;
 use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
+use rayon::prelude::*;
 
 use crate::compare::Context;
 use crate::facts::LayerFacts;
@@ -117,15 +118,17 @@ fn tap_rows(
         let pair = operands.and_then(|o| o.of_pair(at, phase, flip.row, [flip.golden, flip.candidate]));
         pair.or_else(|| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, flip.row)))
     };
+    let noises: Vec<Option<f64>> =
+        decisions.flips.par_iter().map(|flip| noise(flip, at.phase(site.tap, rows[flip.row]))).collect();
     for phase in [Phase::Prefill, Phase::Decode] {
         let mine = |row: usize| at.phase(site.tap, rows[row]) == phase;
         let of_phase: Vec<usize> = (0..rows.len()).filter(|r| mine(*r)).collect();
         if of_phase.is_empty() {
             continue;
         }
-        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noise, of_phase.len() * score_size));
-        for flip in decisions.flips.iter().filter(|f| mine(f.row)) {
-            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], noise(flip, phase)));
+        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size));
+        for (flip, noise) in decisions.flips.iter().zip(&noises).filter(|(f, _)| mine(f.row)) {
+            out.1.push(flip_row(at, site, phase, flip, rows[flip.row], *noise));
         }
     }
     Ok(())
@@ -136,7 +139,7 @@ fn tap_rows(
 /// An index score is a product of two quantised vectors: measured on random data, its error is 0.18 of the scores' size
 /// with FP4 operands and 0.045 with FP8 (spec 2.8). Otherwise the tap's predicted error is taken. Experts are decided
 /// by sqrt(softplus(logit)), whose slope is at most 0.32.
-fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
+pub(crate) fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
     let claims = at.candidate.claims;
     let tolerance = predict::tolerance(claims, score, phase, &at.candidate.patches, |_| None);
     let predicted = tolerance.value / karat_diff::tolerance::ROUNDINGS;
@@ -164,9 +167,14 @@ fn row_values(tensor: &Tensor, row: usize) -> Vec<f64> {
     }
 }
 
-/// `compared` decisions were looked at: the largest of so many noises is larger than one is (a union bound).
+/// So many standard deviations can noise alone reach where `compared` decisions were looked at: the largest of so many
+/// noises is larger than one is (a union bound).
+pub(crate) fn sigmas(compared: usize) -> f64 {
+    (2.0 * (2.0 * compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS)
+}
+
 fn is_explained(flip: &Flip, noise: Option<f64>, compared: usize) -> bool {
-    let sigmas = (2.0 * (2.0 * compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+    let sigmas = sigmas(compared);
     let bound = noise.map(|s| sigmas * s * std::f64::consts::SQRT_2);
     matches!((flip.margin, bound), (Some(m), Some(b)) if m <= b)
 }
@@ -178,7 +186,7 @@ fn tap_row(
     decisions: &Decisions,
     of_phase: &[usize],
     rows: &[RowId],
-    noise: &dyn Fn(&Flip, Phase) -> Option<f64>,
+    noises: &[Option<f64>],
     compared: usize,
 ) -> TapRow {
     let mut row = at.place.row(site, phase);
@@ -188,7 +196,9 @@ fn tap_row(
     let unexplained: Vec<&Flip> = decisions
         .flips
         .iter()
-        .filter(|f| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, noise(f, phase), compared))
+        .zip(noises)
+        .filter(|(f, noise)| of_phase.binary_search(&f.row).is_ok() && !is_explained(f, **noise, compared))
+        .map(|(flip, _)| flip)
         .collect();
     let worst = unexplained.iter().max_by(|a, b| {
         let size = |f: &Flip| f.margin.unwrap_or(f64::INFINITY);

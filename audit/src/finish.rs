@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use karat_bundle::{
-    Bundle, Candidate as RunCandidate, PatchRow, PatchUse, Policy, Run, TapRow, Walls, judge, row_verdict,
+    Bundle, Candidate as RunCandidate, Finding, PatchRow, PatchUse, Policy, Run, TapRow, Verdict, Walls, judge,
+    row_verdict,
 };
 use karat_seam::Phase;
 
@@ -27,12 +28,17 @@ pub(crate) fn bundle(
     run.patches = patches.iter().map(used).collect();
     run.policy = policy;
     run.findings = outcome.findings;
+    if outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
+        let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
+        run.findings.push(Finding::new(Verdict::Unproven, reason));
+    }
     run.notes = outcome.notes;
     let [golden, candidate, diff] = outcome.wall;
     run.wall_s = Walls { total: total_s, golden, candidate, diff };
     run.peak_memory_bytes = peak_memory();
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
+    bundle.recall = outcome.recall;
     bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
     bundle

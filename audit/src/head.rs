@@ -6,19 +6,20 @@ use std::time::Instant;
 use karat_bundle::{FlipRow, TapRow, TokenRow};
 use karat_diff::logits::{Position, expected_choice_change, expected_flip_probability, positions};
 use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
+use rayon::prelude::*;
 
+use crate::compare::Context;
 use crate::layer::{Lanes, compare_block, input};
 use crate::lockstep::Walk;
+use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align};
+use crate::{Result, align, decisions, head_flips, recall};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
 /// So many standard deviations may the changes of a patch differ from those of stock.
 const SIGMAS: f64 = 4.0;
-/// Chance of one false alarm among all logits of a phase, when noise of stock's size alone is at work.
-const FALSE_ALARM: f64 = 1e-3;
 
 /// Compared logits of one sequence under one patch set.
 struct Compared {
@@ -52,11 +53,30 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
     let floor = run_floor(walk)?;
     let start = Instant::now();
     let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
-    for i in 0..walk.runners.len() {
-        compare_block(walk, i, Block::Head, &lanes)?;
+    let all = (0..walk.runners.len()).into_par_iter();
+    let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, i, Block::Head, &lanes)).collect();
+    walk.take(parts.into_iter().collect::<Result<_>>()?);
+    for (i, on_x2) in &on_x2 {
+        injected_flips(walk, *i, on_x2)?;
     }
     compare_logits(walk, &on_x)?;
+    recall::keep(walk, &on_x);
     walk.out.wall[2] += start.elapsed().as_secs_f64();
+    Ok(())
+}
+
+fn injected_flips(walk: &mut Walk<'_, '_>, i: usize, on_x2: &Recorder) -> Result<()> {
+    let setup = walk.setup;
+    let candidate = &setup.candidates[i];
+    if !walk.wants(Site { block: Block::Head, tap: Tap::Logits }) {
+        return Ok(());
+    }
+    for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
+        let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
+        let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
+        let at = Context { candidate, place: &place, ratio: None, input: &BTreeMap::new() };
+        walk.out.taps.extend(head_flips::rows(&at, seq as u32, on_x2, &walk.runners[i].seen)?);
+    }
     Ok(())
 }
 
@@ -78,9 +98,17 @@ fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
         for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
             let Some(compared) = compare_sequence(walk, golden, i, seq)? else { continue };
             if i == 0 {
-                let noise = compared.rows.iter().zip(&compared.positions);
-                let row = |p: &Position| StockRow { noise: p.delta_logit_rms, flipped: p.is_flip() };
-                stock.extend(noise.map(|(r, p)| ((seq, r.pos), row(p))));
+                let rows: Vec<StockRow> = compared
+                    .positions
+                    .par_iter()
+                    .enumerate()
+                    .map(|(r, p)| {
+                        let noise = p.delta_logit_rms;
+                        let changes = expected_choice_change(row_values(&compared.golden, r), noise);
+                        StockRow { noise, flipped: p.is_flip(), changes }
+                    })
+                    .collect();
+                stock.extend(compared.rows.iter().map(|r| (seq, r.pos)).zip(rows));
             }
             let noise = |row: RowId| (i > 0).then(|| stock.get(&(seq, row.pos)).copied()).flatten();
             table(walk, i, seq, &compared, &noise);
@@ -114,11 +142,11 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
     let spans = sequence.spans();
     let mut gates: BTreeMap<Phase, Gate> = BTreeMap::new();
     let vocabulary = compared.golden.width();
-    for (r, ((row, p), next)) in compared.rows.iter().zip(&compared.positions).zip(&compared.next).enumerate() {
+    for ((row, p), next) in compared.rows.iter().zip(&compared.positions).zip(&compared.next) {
         let phase = candidate.path.phase_of(*row);
         let stock = stock(*row);
         let s = stock.map(|stock| stock.noise);
-        let changes = s.map(|s| expected_choice_change(row_values(&compared.golden, r), s));
+        let changes = stock.map(|stock| stock.changes);
         let generated =
             spans.iter().any(|s| s.kind == SpanKind::Generated && s.start <= row.pos + 1 && row.pos + 1 < s.end);
         walk.out.tokens.push(TokenRow {
@@ -179,6 +207,9 @@ fn table(walk: &mut Walk<'_, '_>, i: usize, seq: u32, compared: &Compared, stock
         gate.compared += vocabulary as u64;
     }
     let site = Site { block: Block::Head, tap: Tap::Logits };
+    if !walk.wants(site) {
+        return;
+    }
     for (phase, gate) in gates {
         let row = gate.row(place.row(site, phase));
         walk.out.taps.push(row);
@@ -192,6 +223,8 @@ struct StockRow {
     noise: f64,
     /// Whether its most likely id is another than golden's.
     flipped: bool,
+    /// Chance that noise of this size changes golden's most likely id: the same for every patch set.
+    changes: f64,
 }
 
 /// Changes of the most likely id in one phase, against what stock changes.
@@ -225,7 +258,7 @@ impl Gate {
         row.gate = "flips_added_to_stock".to_string();
         let spread = ((self.new + self.gone) as f64).sqrt();
         let added = self.new as f64 - self.gone as f64;
-        let limit = (2.0 * (2.0 * self.compared.max(1) as f64 / FALSE_ALARM).ln()).sqrt().max(SIGMAS);
+        let limit = decisions::sigmas(self.compared as usize);
         let bound = limit * self.largest_noise * std::f64::consts::SQRT_2;
         let impossible = self.worst.is_some_and(|(margin, _)| margin > bound);
         row.tolerance = Some(SIGMAS * spread);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use karat_bundle::{Model, Run, Scenario};
 use karat_model::Checkpoint;
+use karat_scenarios::Ask;
 use karat_seam::{Requests, Site};
 use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
@@ -19,6 +20,14 @@ pub struct Inputs {
     pub requests: Requests,
     /// Scenario (or token file) of each sequence.
     pub scenarios: Vec<String>,
+    /// What made each sequence; `file` where this is shorter than the sequences.
+    pub variants: Vec<String>,
+    /// Questions of each sequence; none where this is shorter than the sequences.
+    pub asks: Vec<Vec<Ask>>,
+    /// Tokens of a prefill chunk, where the scenario says so.
+    pub chunks: Vec<Option<usize>>,
+    /// Sequences whose last answer `karat recall` has each path generate for itself.
+    pub free: Vec<bool>,
 }
 
 /// An audit.
@@ -47,7 +56,19 @@ pub struct Job<'a> {
     pub stop: &'a AtomicBool,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// The same job without its conversations.
+    pub(crate) fn again(&self) -> Job<'a> {
+        Job {
+            checkpoint: self.checkpoint.clone(),
+            inputs: Inputs::default(),
+            taps: self.taps.clone(),
+            producer: self.producer.clone(),
+            command: self.command.clone(),
+            ..*self
+        }
+    }
+
     /// The pool that comparing runs in.
     pub(crate) fn pool(&self) -> Result<rayon::ThreadPool> {
         let threads = self.threads.max(1);

@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_diff::{Grid, Storage, Sums, measure};
-use karat_seam::{Block, Choices, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, Site, Streams, Tap};
+use karat_seam::{
+    Block, Choices, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Streams, Tap,
+};
+use rayon::prelude::*;
 
 use crate::candidate::Candidate;
 use crate::compare::{self, Context, Seen};
 use crate::facts::LayerFacts;
 use crate::lockstep::{Walk, follows_slots};
+use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::{Result, align, choices, decisions, own_error};
@@ -26,7 +30,9 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Res
     walk.passes += 1 + on_x2.len() as u64;
     let floor = run_floor(walk, l)?;
     let start = Instant::now();
-    compare_layer(walk, l, golden.as_ref(), &facts, &Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() })?;
+    let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
+    let parts = compare_layer(walk, l, golden.as_ref(), &facts, &lanes)?;
+    walk.take(parts);
     walk.out.wall[2] += start.elapsed().as_secs_f64();
     if let Some(x) = x {
         walk.x = x;
@@ -107,62 +113,68 @@ pub(crate) struct Lanes<'a> {
     pub(crate) floor: Option<&'a Recorder>,
 }
 
+/// Compares every candidate in layer `l`, several at a time: none needs what another leaves.
 fn compare_layer(
-    walk: &mut Walk<'_, '_>,
+    walk: &Walk<'_, '_>,
     l: u16,
     golden: &dyn Layer,
     facts: &LayerFacts,
     lanes: &Lanes<'_>,
-) -> Result<()> {
-    for i in 0..walk.runners.len() {
-        compare_block(walk, i, Block::Layer(l), lanes)?;
-        let Some(on_x2) = lanes.on_x2.get(&i) else { continue };
-        let setup = walk.setup;
-        let candidate = &setup.candidates[i];
-        for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
-            let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
-            let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-            let at = Context { candidate, place: &place, ratio: facts.ratio, input: &BTreeMap::new() };
-            let seen = &walk.runners[i].seen;
-            let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
-            let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
-            walk.out.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
-            walk.out.flips.extend(flips);
-            for patch in &candidate.patches {
-                let x = input(candidate, walk.runners[i].x.as_ref(), &walk.x);
-                let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
-                if let Some(error) = error {
-                    let place = (candidate.patch_set.clone(), patch.name.clone());
-                    let worst = walk.out.own_errors.entry(place).or_insert(error);
-                    *worst = if error.is_nan() || error > *worst { error } else { *worst };
-                }
-            }
+) -> Result<Vec<Part>> {
+    let all = (0..walk.runners.len()).into_par_iter();
+    let parts: Vec<Result<Part>> = all.map(|i| compare_candidate(walk, (i, l), golden, facts, lanes)).collect();
+    parts.into_iter().collect()
+}
+
+fn compare_candidate(
+    walk: &Walk<'_, '_>,
+    (i, l): (usize, u16),
+    golden: &dyn Layer,
+    facts: &LayerFacts,
+    lanes: &Lanes<'_>,
+) -> Result<Part> {
+    let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
+    let Some(on_x2) = lanes.on_x2.get(&i) else { return Ok(part) };
+    let setup = walk.setup;
+    let candidate = &setup.candidates[i];
+    let seen = &walk.runners[i].seen;
+    let x = input(candidate, walk.runners[i].x.as_ref(), &walk.x);
+    for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
+        let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
+        let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
+        let at = Context { candidate, place: &place, ratio: facts.ratio, input: &BTreeMap::new() };
+        let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
+        let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
+        part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
+        part.flips.extend(flips);
+        for patch in &candidate.patches {
+            let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
+            error.iter().for_each(|e| part.own_error(&patch.name, *e));
         }
     }
-    Ok(())
+    Ok(part)
 }
 
 /// Compares every numeric tap of a block that candidate `i` showed.
-pub(crate) fn compare_block(walk: &mut Walk<'_, '_>, i: usize, block: Block, lanes: &Lanes<'_>) -> Result<()> {
+pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: &Lanes<'_>) -> Result<Part> {
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let ratio = match block {
         Block::Layer(l) => setup.facts.layer(l).ratio,
         _ => None,
     };
-    let mut inputs: BTreeMap<u32, BTreeMap<Phase, Sums>> = BTreeMap::new();
+    let mut part = Part::default();
+    let inputs = input_errors(walk, i)?;
+    let none = BTreeMap::new();
     for (site, seq) in walk.sites(i, block) {
         if !walk.wants(site) {
             continue;
         }
         let (Some(theirs), Some(golden)) = (walk.runners[i].seen.get(site, seq), lanes.on_x.get(site, seq)) else {
-            walk.out.notes.push(format!("{}: {site}: golden has no such tap", candidate.path.name()));
+            part.notes.push(format!("{}: {site}: golden has no such tap", candidate.path.name()));
             continue;
         };
-        let input = match inputs.entry(seq) {
-            std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
-            std::collections::btree_map::Entry::Vacant(e) => e.insert(input_error(walk, i, seq)?),
-        };
+        let input = inputs.get(&seq).unwrap_or(&none);
         let on_x2 = lanes.on_x2.get(&i).and_then(|r| r.get(site, seq));
         let splittable = !follows_slots(site.tap) || same_slots(walk, i, block, seq, lanes);
         let floor = lanes.floor.and_then(|f| f.get(site, seq)).filter(|_| i == 0 || !follows_slots(site.tap));
@@ -172,10 +184,9 @@ pub(crate) fn compare_block(walk: &mut Walk<'_, '_>, i: usize, block: Block, lan
         let at = Context { candidate, place: &place, ratio, input };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), splittable };
-        let rows = compare::tap(&at, site, seen)?;
-        walk.out.taps.extend(rows);
+        part.taps.extend(compare::tap(&at, site, seen)?);
     }
-    Ok(())
+    Ok(part)
 }
 
 /// True when R(x) chose the candidate's experts in the candidate's slots.
@@ -187,18 +198,24 @@ fn same_slots(walk: &Walk<'_, '_>, i: usize, block: Block, seq: u32, lanes: &Lan
     }
 }
 
-/// Moments of x against x' for the rows of one sequence, by the candidate's phase.
-fn input_error(walk: &Walk<'_, '_>, i: usize, seq: u32) -> Result<BTreeMap<Phase, Sums>> {
+/// Moments of x against x', by sequence and by the candidate's phase. One pass over all rows, whatever their number.
+fn input_errors(walk: &Walk<'_, '_>, i: usize) -> Result<BTreeMap<u32, BTreeMap<Phase, Sums>>> {
     let runner = &walk.runners[i];
     let Some(x2) = &runner.x_golden_rows else { return Ok(BTreeMap::new()) };
-    // Rows of other sequences go into a class that is not read.
-    let class = |r: &karat_seam::RowId| match r.seq == seq {
-        true => walk.setup.candidates[i].path.phase_of(*r) as u32,
-        false => 2,
-    };
+    let path = walk.setup.candidates[i].path;
+    let class = |r: &RowId| 2 * r.seq + path.phase_of(*r) as u32;
     let grid = Grid::of(&walk.x.data).classes(walk.x.rows.iter().map(class).collect())?;
     let measured = measure("layer input", &walk.x.data, &x2.data, Storage::F32, &grid)?;
-    Ok([Phase::Prefill, Phase::Decode].into_iter().map(|p| (p, measured.class(p as u32).sums)).collect())
+    let mut all: BTreeMap<u32, BTreeMap<Phase, Sums>> = BTreeMap::new();
+    for row in walk.x.rows.iter() {
+        let of_sequence = all.entry(row.seq).or_default();
+        if of_sequence.is_empty() {
+            for phase in [Phase::Prefill, Phase::Decode] {
+                of_sequence.insert(phase, measured.class(2 * row.seq + phase as u32).sums);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Compares the embeddings: nothing comes in before them.
@@ -207,7 +224,8 @@ pub(crate) fn compare_embed(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Resul
         let mut on_x2 = Recorder::all();
         on_x2.taps.clone_from(&golden.taps);
         let on_x2 = [(i, on_x2)].into();
-        compare_block(walk, i, Block::Embed, &Lanes { on_x: golden, on_x2: &on_x2, floor: None })?;
+        let part = compare_block(walk, i, Block::Embed, &Lanes { on_x: golden, on_x2: &on_x2, floor: None })?;
+        walk.out.take(&walk.setup.candidates[i].patch_set, part);
         walk.runners[i].choices = Choices::default();
     }
     Ok(())

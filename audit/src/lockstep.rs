@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use karat_bundle::{Finding, FlipRow, TapRow, TokenRow, Verdict};
+use karat_bundle::{Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
+use karat_scenarios::Ask;
 use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routing, Site, Streams, Tap};
 
 use crate::candidate::Candidate;
 use crate::facts::Facts;
+use crate::part::Part;
 use crate::progress::{Progress, Steps};
+use crate::recall::Asked;
 use crate::{Result, align, head, layer};
 
 /// What to compare.
@@ -26,6 +29,8 @@ pub struct Lockstep<'a> {
     pub candidates: Vec<Candidate<'a>>,
     /// Scenario of each sequence.
     pub scenarios: Vec<String>,
+    /// Questions of each sequence.
+    pub asks: &'a [Vec<Ask>],
     /// Facts about the model.
     pub facts: Facts,
     /// Which taps are compared; golden and decisions are computed whatever it says.
@@ -49,6 +54,10 @@ pub struct Outcome {
     pub own_errors: BTreeMap<(String, String), f64>,
     /// What could not be judged.
     pub notes: Vec<String>,
+    /// Answers, by candidate.
+    pub(crate) asked: Vec<Asked>,
+    /// Rows of `recall.csv`.
+    pub recall: Vec<RecallRow>,
     /// Seconds in golden, candidates and comparing.
     pub wall: [f64; 3],
     /// Layer passes of all rows, by one path, over the number of layers.
@@ -165,6 +174,13 @@ impl<'a> Lockstep<'a> {
 }
 
 impl Walk<'_, '_> {
+    /// Adds what comparing left, one part a candidate.
+    pub(crate) fn take(&mut self, parts: Vec<Part>) {
+        for (candidate, part) in self.setup.candidates.iter().zip(parts) {
+            self.out.take(&candidate.patch_set, part);
+        }
+    }
+
     /// Layers of the model.
     pub(crate) fn blocks(&self) -> u16 {
         self.setup.golden.blocks().layers

@@ -10,7 +10,7 @@ use karat_seam::Phase;
 
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
-use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish};
+use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish, recall};
 
 /// Which low-precision path to audit.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Subject {
 
 impl Subject {
     /// Patch sets in table order: name, patches.
-    fn sets(&self) -> Vec<(String, Vec<String>)> {
+    pub(crate) fn sets(&self) -> Vec<(String, Vec<String>)> {
         let mut sets = vec![("stock".to_string(), Vec::new())];
         sets.extend(self.patches.iter().map(|p| (format!("stock+{}", bare(p)), vec![p.clone()])));
         if self.patches.len() > 1 {
@@ -73,6 +73,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
         candidates,
         scenarios: job.inputs.scenarios.clone(),
+        asks: &job.inputs.asks,
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
@@ -85,6 +86,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         let [spec] = specs.as_slice() else { continue };
         rows.push(row(spec, profile, set, calls(path, &spec.name), &outcome));
     }
+    let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
+    outcome.recall = recall::rows(job, &outcome.asked, &recall::searcher(job, plans))?;
+    recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
     let candidate = RunCandidate {
         name: "optimized".to_string(),

@@ -25,15 +25,21 @@ impl PatchSpec {
     /// Taps that its error can reach inside one layer: those that its ops write and all that is computed from them.
     /// Decisions stop it: both sides are compared with the same decisions.
     pub fn reach(&self) -> BTreeSet<Tap> {
-        let mut reached = BTreeSet::new();
+        Tap::ALL.iter().copied().filter(|tap| self.reaches(*tap)).collect()
+    }
+
+    /// True when its error can reach the tap. Asked once a flip, so without a set.
+    fn reaches(&self, tap: Tap) -> bool {
+        let bit = |tap: &Tap| 1u128 << (*tap as u32);
+        let mut reached = 0;
         for spec in OpSpec::graph() {
             // `out` as an operand is the stream that enters the block, before any op of it.
-            let reads = spec.reads.iter().any(|t| *t != Tap::Out && reached.contains(t));
+            let reads = spec.reads.iter().any(|t| *t != Tap::Out && reached & bit(t) != 0);
             if reads || self.ops.contains(&spec.op) {
-                reached.extend(spec.writes.iter().copied().filter(|t| !t.is_discrete()));
+                reached |= spec.writes.iter().filter(|t| !t.is_discrete()).map(bit).fold(0, |a, b| a | b);
             }
         }
-        reached
+        reached & bit(&tap) != 0
     }
 
     /// Taps that its ops write.
@@ -52,7 +58,7 @@ pub(crate) fn tolerance(
     floor: impl Fn(Measure) -> Option<f64>,
 ) -> Tolerance {
     let stock = Tolerance::provisional(claims, tap, floor(Measure::MaxOverMax));
-    let acts = |p: &&PatchSpec| p.phases.contains(&phase) && p.reach().contains(&tap);
+    let acts = |p: &&PatchSpec| p.phases.contains(&phase) && p.reaches(tap);
     let claimed = patches.iter().filter(acts).map(|p| p.claimed_error).fold(0.0, f64::max);
     if claimed <= stock.predicted {
         return stock;

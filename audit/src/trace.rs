@@ -13,7 +13,7 @@ use karat_trace::{SameModel, Trace, TracePath};
 
 use crate::job::{Inputs, Job};
 use crate::lockstep::Outcome;
-use crate::{Candidate, Error, Facts, Lockstep, Result, finish};
+use crate::{Candidate, Error, Facts, Lockstep, Result, finish, recall};
 
 /// A trace and what it claims.
 pub struct TraceJob {
@@ -31,7 +31,7 @@ pub fn requests_of(dir: &Path) -> Result<(Arc<Trace>, Inputs)> {
     let requests = trace.requests().clone();
     let name = dir.file_name().map_or_else(|| "trace".to_string(), |n| n.to_string_lossy().into_owned());
     let scenarios = vec![name; requests.seqs.len()];
-    Ok((trace, Inputs { requests, scenarios }))
+    Ok((trace, Inputs { requests, scenarios, ..Inputs::default() }))
 }
 
 /// Runs the audit. `job.inputs` are those of [`requests_of`].
@@ -96,11 +96,14 @@ fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
         floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
         candidates: vec![candidate],
         scenarios: job.inputs.scenarios.clone(),
+        asks: &job.inputs.asks,
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
     };
-    job.pool()?.install(|| lockstep.run(job.progress, job.stop))
+    let mut outcome = job.pool()?.install(|| lockstep.run(job.progress, job.stop))?;
+    outcome.recall = recall::rows(job, &outcome.asked, &|_, _, _| Ok(Vec::new()))?;
+    Ok(outcome)
 }
 
 /// A tensor of the trace that does not fit golden's is the trace's fault.

@@ -45,7 +45,8 @@ pub struct Bundle {
 impl Bundle {
     /// What the verdict is a function of.
     pub fn evidence(&self) -> Evidence<'_> {
-        Evidence { taps: &self.taps, flips: &self.flips, patches: &self.patches, findings: &self.run.findings }
+        let (taps, flips, patches) = (&self.taps, &self.flips, &self.patches);
+        Evidence { taps, flips, patches, recall: &self.recall, findings: &self.run.findings }
     }
 }
 

@@ -198,23 +198,23 @@ table! {
 }
 
 table! {
-    /// One answer that should be recalled. Written with its header only until recall is measured.
+    /// One answer that should be recalled, under one patch set.
     RecallRow = "recall.csv" {
         /// Scenario.
         scenario: String,
         /// Conversation id.
         conversation: String,
-        /// Which form of the conversation.
+        /// Which form of the conversation: the maker of a made one, `file` for a written one.
         variant: String,
         /// How the rows came about.
         history: String,
-        /// Tokens in context at the question.
+        /// Tokens in context at the answer.
         context_tokens: u64,
-        /// Where the fact stands, 0 the start and 1 the end of the context.
-        depth: f64,
-        /// Context length modulo page, chunk and compression ratios.
+        /// Where the fact stands, 0 the start and 1 the end of the context; empty when it was told in no one place.
+        depth: Option<f64>,
+        /// Context length modulo 4, 128, 256 and 8192, with bars between.
         length_phase: String,
-        /// Bucket of golden's margin over the answer.
+        /// Bucket of golden's margin over the answer, nats: wrong, 0-0.5, 0.5-1, 1-2, 2-4 or 4+.
         margin_stratum: String,
         /// Expected answer.
         expected: String,
@@ -222,28 +222,42 @@ table! {
         matched_golden: u64,
         /// Answer tokens that the candidate gets right.
         matched_candidate: u64,
-        /// Mean KL over the answer, nats.
+        /// Mean KL(golden || candidate) over the answer, nats.
         answer_kl: f64,
-        /// Golden's smallest margin over the answer.
+        /// Golden's smallest margin over the answer: logit of the expected id less the largest other.
         worst_margin_golden: f64,
         /// Candidate's smallest margin over the answer.
         worst_margin_candidate: f64,
-        /// Nearness to golden without the history, 0 to 1.
+        /// Nearness to golden without the history: KL from golden as it is over the sum of it and KL from golden with the
+        /// last turn only. Over 0.8 the history is lost. Empty where the two are alike or it was not measured.
         amnesia: Option<f64>,
-        /// repetition, amnesia, token salad, truncated, fine.
+        /// repetition, amnesia, token salad, truncated (skipped, not lost), or fine: it reads well, right or wrong.
         symptom: String,
-        /// Layer at which swapping the candidate back to golden restores the answer.
+        /// Last layer at which golden, taking over the candidate's streams, still restores a lost answer; the number of
+        /// layers when the head loses it.
         lost_at_layer: Option<u64>,
-        /// Why generation ended.
+        /// Why generation ended: forced (golden's text was given), stop, or length.
         finish_reason: String,
-        /// Compressed over raw size of the answer.
+        /// Compressed over raw size of what the candidate says in the answering turn.
         gzip_ratio: Option<f64>,
         /// Different words over words.
         unique_word_ratio: Option<f64>,
         /// Longest run of one word.
         max_word_run: Option<u64>,
-        /// Repeats of the most repeated line.
+        /// Times that the most repeated line stands there.
         max_line_repeat: Option<u64>,
+        /// stock, stock+PATCH, stock+all, or trace.
+        patch_set: String,
+        /// Number of the question within its conversation.
+        question: u64,
+        /// Kind of question: fact, own_answer, tool_result, corrected, interrupted, tally, topic, check_digit or reasoning.
+        kind: String,
+        /// Tokens of the expected answer.
+        answer_tokens: u64,
+        /// prefill or decode: the phase in which the candidate computed the answer's last token.
+        phase: String,
+        /// What the candidate says in place of the answer, each token after the expected ones before it.
+        said: String,
     }
 }
 

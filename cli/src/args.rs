@@ -49,6 +49,8 @@ impl Globals {
 pub(crate) enum Command {
     /// Compare a low-precision path, or another engine's trace, with golden layer by layer
     Audit(Audit),
+    /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
+    Recall(Recall),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)
@@ -61,7 +63,7 @@ pub(crate) enum Command {
     },
     /// Check this machine and run a short self-test
     Doctor(Doctor),
-    /// List and render scenarios
+    /// List, render and import scenarios
     Scenario {
         /// What to do with scenarios.
         #[command(subcommand)]
@@ -76,10 +78,10 @@ pub(crate) enum Command {
 /// `karat audit`.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Scenarios: names of built-in ones or .toml files; all built-in ones by default
+    /// Scenarios: names of built-in ones or .toml files; tic-tac-toe by default
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenarios: Vec<String>,
-    /// Checkpoint folder; without it a small model with random weights is made in memory
+    /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
     /// Stock profile under the patches: official or none (f32, the control)
@@ -151,10 +153,43 @@ pub(crate) enum PathName {
     Optimized,
 }
 
+/// `karat recall`.
+#[derive(Debug, Args)]
+pub(crate) struct Recall {
+    /// Scenarios: names of built-in ones or .toml files; all built-in ones with questions by default
+    #[arg(value_name = "SCENARIO")]
+    pub(crate) scenarios: Vec<String>,
+    /// Checkpoint folder; without it the mini golden model
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: Option<PathBuf>,
+    /// Stock profile under the patches: official or none (f32, the control)
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) stock: Option<String>,
+    /// Speed patches, all of them at once: all, none, or names with commas between
+    #[arg(long, value_name = "LIST")]
+    pub(crate) patches: Option<String>,
+    /// Leave this patch out (repeatable)
+    #[arg(long, value_name = "PATCH")]
+    pub(crate) without: Vec<String>,
+    /// Run golden alone: what it recalls, and by which margins
+    #[arg(long, conflicts_with_all = ["stock", "patches", "without"])]
+    pub(crate) golden: bool,
+    /// Share of answers whose loss must be ruled out (upper 95 % bound), in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub(crate) margin: f64,
+    /// Write a bundle here
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[arg(long, hide = true, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    #[arg(long, hide = true, value_name = "API")]
+    pub(crate) api: Option<String>,
+}
+
 /// `karat trace`.
 #[derive(Debug, Args)]
 pub(crate) struct Trace {
-    /// Scenarios: names of built-in ones or .toml files; all built-in ones by default
+    /// Scenarios: names of built-in ones or .toml files; tic-tac-toe by default
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenarios: Vec<String>,
     /// Which path to record
@@ -166,7 +201,7 @@ pub(crate) struct Trace {
     /// Speed patches: all, none, or names with commas between
     #[arg(long, value_name = "LIST")]
     pub(crate) patches: Option<String>,
-    /// Checkpoint folder; without it a small model with random weights is made in memory
+    /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
     /// Token ids instead of scenarios
@@ -261,14 +296,27 @@ pub(crate) enum Scenario {
     Render {
         /// A built-in name or a .toml file
         scenario: String,
+        /// Which conversation of a scenario that makes several
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        number: usize,
         /// Checkpoint folder with tokenizer.json and encoding.json; without it the default model
         #[arg(long, value_name = "DIR")]
         model: Option<PathBuf>,
     },
-    #[command(hide = true)]
-    Generate(crate::later::Anything),
-    #[command(hide = true)]
-    Import(crate::later::Anything),
+    /// Write the conversations of a scenario down, one file each
+    Generate {
+        /// A built-in name or a .toml file
+        scenario: String,
+        /// The new folder
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Checkpoint folder with tokenizer.json and encoding.json; without it the default model
+        #[arg(long, value_name = "DIR")]
+        model: Option<PathBuf>,
+    },
+    /// Conversations of a file or a server's log; compares the prompts that the server made of them with golden's
+    /// (exit 0 equal, 1 not, 4 nothing to compare)
+    Import(crate::cmd::import::Import),
 }
 
 /// `karat patches`.

@@ -6,17 +6,17 @@ use std::path::Path;
 use karat_audit::Inputs;
 use karat_model::Checkpoint;
 use karat_model::prompt::{Encoder, Tokenizer};
-use karat_scenarios::Scenario;
+use karat_scenarios::Content;
 
 use crate::failure::{Failure, Result};
 
 /// A built-in scenario by name, or a file.
-pub(crate) fn scenario(name: &str) -> Result<Scenario> {
+pub(crate) fn content(name: &str) -> Result<Content> {
     let is_file = Path::new(name).extension().is_some_and(|e| e.eq_ignore_ascii_case("toml"));
-    Ok(if is_file { Scenario::load(Path::new(name))? } else { Scenario::builtin(name)? })
+    Ok(if is_file { Content::load(Path::new(name))? } else { Content::builtin(name)? })
 }
 
-/// What to run: a token file, or scenarios (all built-in ones when none is named).
+/// What to run: a token file, or scenarios (the story when none is named).
 pub(crate) fn read(checkpoint: &Checkpoint, names: &[String], tokens: Option<&Path>) -> Result<Inputs> {
     if let Some(file) = tokens {
         if !names.is_empty() {
@@ -24,20 +24,31 @@ pub(crate) fn read(checkpoint: &Checkpoint, names: &[String], tokens: Option<&Pa
         }
         return token_file(checkpoint, file);
     }
-    let scenarios: Vec<Scenario> = match names {
-        [] => karat_scenarios::list().iter().map(|b| scenario(b.name)).collect::<Result<_>>()?,
-        names => names.iter().map(|name| scenario(name)).collect::<Result<_>>()?,
-    };
+    let story = [karat_scenarios::story().name.to_owned()];
+    scenarios(checkpoint, if names.is_empty() { &story } else { names })
+}
+
+/// Every conversation of these scenarios.
+pub(crate) fn scenarios(checkpoint: &Checkpoint, names: &[String]) -> Result<Inputs> {
+    let contents: Vec<Content> = names.iter().map(|name| content(name)).collect::<Result<_>>()?;
     let (tokenizer, encoder) = (Tokenizer::of(checkpoint)?, Encoder::of(checkpoint)?);
     tokenizer.check_vocab(checkpoint.config().vocab_size)?;
     let mut inputs = Inputs::default();
     let mut seen = BTreeSet::new();
-    for scenario in scenarios {
-        if !seen.insert(scenario.name.clone()) {
-            return Err(Failure::usage(format!("scenario `{}` is named twice", scenario.name)));
+    for content in contents {
+        let name = content.name().to_owned();
+        if !seen.insert(name.clone()) {
+            return Err(Failure::usage(format!("scenario `{name}` is named twice")));
         }
-        inputs.requests.seqs.push(scenario.to_sequence(&tokenizer, &encoder)?);
-        inputs.scenarios.push(scenario.name);
+        for scenario in content.conversations(&tokenizer, &encoder)? {
+            let rendered = scenario.render(&tokenizer, &encoder)?;
+            inputs.requests.seqs.push(rendered.sequence);
+            inputs.scenarios.push(name.clone());
+            inputs.variants.push(scenario.maker);
+            inputs.asks.push(rendered.asks);
+            inputs.chunks.push(scenario.chunk);
+            inputs.free.push(scenario.free);
+        }
     }
     Ok(inputs)
 }
@@ -49,5 +60,5 @@ fn token_file(checkpoint: &Checkpoint, file: &Path) -> Result<Inputs> {
     let bytes = std::fs::read(file).map_err(unreadable)?;
     let requests = karat_scenarios::read_tokens(&label, &bytes, checkpoint.config().vocab_size)?;
     let name = file.file_name().map_or(label.clone(), |n| n.to_string_lossy().into_owned());
-    Ok(Inputs { scenarios: vec![name; requests.seqs.len()], requests })
+    Ok(Inputs { scenarios: vec![name; requests.seqs.len()], requests, ..Inputs::default() })
 }

@@ -15,8 +15,6 @@ pub(crate) enum Later {
     #[command(hide = true)]
     Isolate(Anything),
     #[command(hide = true)]
-    Recall(Anything),
-    #[command(hide = true)]
     Op(Anything),
     #[command(hide = true)]
     Report(Anything),
@@ -40,7 +38,6 @@ impl Later {
             Self::Gate(_) => "gate",
             Self::Bisect(_) => "bisect",
             Self::Isolate(_) => "isolate",
-            Self::Recall(_) => "recall",
             Self::Op(_) => "op",
             Self::Report(_) => "report",
             Self::Merge(_) => "merge",

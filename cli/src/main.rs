@@ -10,6 +10,7 @@ mod later;
 mod model;
 mod output;
 mod progress;
+mod stop;
 mod summary;
 
 use std::panic;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use karat_golden_data::families::Family;
 use karat_golden_data::{render, vocabulary};
+use karat_scenarios::grammar::families::Family;
 
 /// Data of the mini golden model.
 #[derive(Parser)]
@@ -42,7 +42,7 @@ enum Command {
         #[arg(long)]
         count: usize,
         /// One family only; by their shares otherwise.
-        #[arg(long)]
+        #[arg(long, value_parser = family)]
         family: Option<Family>,
         /// Also write where answers and their facts lie.
         #[arg(long)]
@@ -63,9 +63,14 @@ enum Command {
         #[arg(long)]
         length: usize,
         /// Family.
-        #[arg(long)]
+        #[arg(long, value_parser = family)]
         family: Family,
     },
+}
+
+fn family(name: &str) -> Result<Family, String> {
+    let names = || Family::SHARES.map(|(family, _)| family.name()).join(", ");
+    Family::from_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 fn main() -> anyhow::Result<()> {

@@ -9,10 +9,10 @@ use karat_model::prompt::{Encoder, EncodingTexts, Part, Role, Tokenizer};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::families::{Family, draw};
-use crate::marks::{Mark, clean};
-use crate::random::Random;
-use crate::talk::KINDS;
+use karat_scenarios::grammar::families::{Family, draw};
+use karat_scenarios::grammar::marks::{Mark, clean};
+use karat_scenarios::grammar::random::Random;
+use karat_scenarios::grammar::talk::KINDS;
 
 /// Loss classes.
 const REST: u8 = 0;
@@ -158,11 +158,7 @@ impl Renderer {
                         .iter()
                         .map(|a| json!([a.start, a.length, KINDS[a.kind as usize], a.told]))
                         .collect();
-                    writeln!(
-                        lines,
-                        "{}",
-                        json!({"family": format!("{:?}", row.family).to_lowercase(), "used": row.used, "answers": list})
-                    )?;
+                    writeln!(lines, "{}", json!({"family": row.family.name(), "used": row.used, "answers": list}))?;
                 }
             }
         }

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use karat_model::prompt::Tokenizer;
 
-use crate::families::Family;
-use crate::marks::{Mark, mark, strip};
 use crate::render::{Renderer, Row};
-use crate::talk::{KINDS, estimate};
 use crate::vocabulary;
+use karat_scenarios::grammar::families::Family;
+use karat_scenarios::grammar::marks::{Mark, mark, strip};
+use karat_scenarios::grammar::talk::{KINDS, estimate};
 
 fn renderer() -> Renderer {
     Renderer::open(Path::new(karat_golden::FOLDER)).unwrap()

@@ -8,10 +8,10 @@ use karat_model::prompt::{Encoder, EncodingTexts, Tokenizer, special};
 use karat_model::{Geometry, new_model};
 use serde_json::{Map, Value, json};
 
-use crate::families::{Family, draw, schema};
-use crate::marks::{clean, strip};
-use crate::random::Random;
-use crate::words::{LETTERS, TOOLS};
+use karat_scenarios::grammar::families::{Family, draw, schema};
+use karat_scenarios::grammar::marks::{clean, strip};
+use karat_scenarios::grammar::random::Random;
+use karat_scenarios::grammar::words::{LETTERS, TOOLS};
 
 const SPECIAL: [&str; 12] = [
     special::USER,

@@ -12,6 +12,7 @@ use crate::layer::{Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
+use crate::ops::rope::Rope;
 use crate::plan::{Numerics, Plan, Product, Resolved};
 use crate::serving::{Counters, Coverage, Schedule, Segment};
 
@@ -24,6 +25,8 @@ pub struct Optimized {
     pub(crate) counters: Counters,
     pub(crate) pool: rayon::ThreadPool,
     plan: Plan,
+    /// Of sliding and of compressed layers.
+    ropes: [Rope; 2],
 }
 
 impl Optimized {
@@ -50,7 +53,10 @@ impl Optimized {
             .build()
             .map_err(|e| Error::usage(format!("cannot start {threads} threads: {e}")))?;
         let counters = Counters::new(&resolved);
-        Ok(Self { checkpoint, requests, resolved, schedule, counters, pool, plan })
+        let positions = requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
+        let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
+        let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
+        Ok(Self { checkpoint, requests, resolved, schedule, counters, pool, plan, ropes })
     }
 
     /// The plan that it runs.
@@ -79,6 +85,11 @@ impl Optimized {
 
     pub(crate) fn config(&self) -> &Config {
         self.checkpoint.config()
+    }
+
+    /// The rotation of a kind of layer.
+    pub(crate) fn rope(&self, kind: LayerKind) -> &Rope {
+        &self.ropes[usize::from(kind != LayerKind::Sliding)]
     }
 
     /// The input id of a row.

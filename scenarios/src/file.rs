@@ -2,18 +2,31 @@
 
 use std::path::Path;
 
-use karat_model::prompt::{Effort, EncodeOptions, Json, Message, Role};
+use karat_model::prompt::{Effort, EncodeOptions, Encoder, Json, Message, Role, Tokenizer};
 use karat_model::{Error, Result};
 use serde::Deserialize;
 use toml::Spanned;
 
 use crate::check_name;
 use crate::cut::{Cut, Interruption};
+use crate::grammar::families::Drawn;
+use crate::grammar::marks::Mark;
+use crate::marked::{self, Marked};
+use crate::recipe::Recipe;
 
 /// Name and version of the format.
-const FORMAT: &str = "karat-scenario/1";
+pub(crate) const FORMAT: &str = "karat-scenario/1";
 /// Far above any conversation.
 const MAX_BYTES: u64 = 64 << 20;
+
+/// What a scenario file holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// A conversation, written down.
+    Conversation(Scenario),
+    /// How to make conversations.
+    Recipe(Recipe),
+}
 
 /// A conversation that both paths run. An assistant message in it is what the model generates there (teacher-forced);
 /// one that is interrupted goes on as the client saw it.
@@ -29,6 +42,16 @@ pub struct Scenario {
     pub messages: Vec<Message>,
     /// Which of the messages were interrupted; one entry a message.
     pub(crate) interruptions: Vec<Option<Interruption>>,
+    /// Where values are told and answered; one entry a message.
+    pub(crate) marks: Vec<Vec<Marked>>,
+    /// Rendered from one encoding of the whole: for long conversations.
+    pub(crate) at_once: bool,
+    /// What made it; `file` for a written one.
+    pub maker: String,
+    /// Tokens of a prefill chunk, when it is served in chunks.
+    pub chunk: Option<usize>,
+    /// The last answer is generated greedily by each path, going on from its own words.
+    pub free: bool,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +62,11 @@ struct File {
     #[serde(default)]
     options: Options,
     tools: Option<Spanned<String>>,
+    chunk: Option<usize>,
+    #[serde(default)]
+    free: bool,
+    generate: Option<Spanned<Recipe>>,
+    #[serde(default)]
     messages: Vec<Spanned<Json>>,
 }
 
@@ -75,7 +103,7 @@ impl Source<'_> {
     }
 }
 
-impl Scenario {
+impl Content {
     /// Reads a scenario file.
     pub fn load(path: &Path) -> Result<Self> {
         let label = path.display().to_string();
@@ -97,7 +125,7 @@ impl Scenario {
         Self::from_toml(&name, &label, &text)
     }
 
-    /// A scenario from the text of a file. `name` becomes the id of its sequence, `label` stands in messages.
+    /// What the text of a file holds. `name` becomes the id of its sequence, `label` stands in messages.
     pub fn from_toml(name: &str, label: &str, text: &str) -> Result<Self> {
         check_name(name).map_err(|e| e.at(label).hint("rename the file"))?;
         let source = Source { label, text };
@@ -111,6 +139,16 @@ impl Scenario {
                 .expected(FORMAT)
                 .found(format!("{:?}", file.format.get_ref())));
         }
+        if let Some(recipe) = file.generate {
+            if !file.messages.is_empty() || file.tools.is_some() {
+                let what = "a scenario holds messages or makes them, not both";
+                return Err(Error::input(what).at(source.of(&recipe)));
+            }
+            let place = source.of(&recipe);
+            let recipe = Recipe { name: name.to_owned(), title: file.title, ..recipe.into_inner() };
+            recipe.check().map_err(|e| e.at(place))?;
+            return Ok(Self::Recipe(recipe));
+        }
         let effort = file.options.effort.map(|word| {
             Effort::from_name(word.get_ref()).ok_or_else(|| {
                 Error::input("unknown effort")
@@ -121,13 +159,14 @@ impl Scenario {
         });
         let Options { thinking, drop_thinking, .. } = file.options;
         let options = EncodeOptions { thinking, drop_thinking, effort: effort.transpose()? };
-        let mut scenario =
-            Self { name: name.to_owned(), title: file.title, options, messages: vec![], interruptions: vec![] };
+        let (name, title, chunk, free) = (name.to_owned(), file.title, file.chunk, file.free);
+        let mut scenario = Scenario { name, title, options, chunk, free, ..Scenario::empty() };
         for spanned in file.messages {
             let place = source.of(&spanned);
-            let (message, interruption) = message(spanned.into_inner()).map_err(|e| e.at(place))?;
+            let (message, interruption, marks) = message(spanned.into_inner()).map_err(|e| e.at(place))?;
             scenario.messages.push(message);
             scenario.interruptions.push(interruption);
+            scenario.marks.push(marks);
         }
         if scenario.messages.is_empty() {
             return Err(Error::input("a scenario needs messages").at(label));
@@ -135,7 +174,72 @@ impl Scenario {
         if let Some(tools) = &file.tools {
             scenario.add_tools(tools.get_ref()).map_err(|e| e.at(source.of(tools)))?;
         }
-        Ok(scenario)
+        Ok(Self::Conversation(scenario))
+    }
+
+    /// Its name: the stem of the file.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Conversation(scenario) => &scenario.name,
+            Self::Recipe(recipe) => &recipe.name,
+        }
+    }
+
+    /// One line for people.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Conversation(scenario) => &scenario.title,
+            Self::Recipe(recipe) => &recipe.title,
+        }
+    }
+
+    pub(crate) fn one(self) -> Result<Scenario> {
+        match self {
+            Self::Conversation(scenario) => Ok(scenario),
+            Self::Recipe(_) => Err(Error::input("this makes conversations; one that is written down is needed")
+                .hint("`karat scenario generate` writes them down")),
+        }
+    }
+
+    /// Its conversations.
+    pub fn conversations(self, tokenizer: &Tokenizer, encoder: &Encoder) -> Result<Vec<Scenario>> {
+        match self {
+            Self::Conversation(scenario) => Ok(vec![scenario]),
+            Self::Recipe(recipe) => recipe.make(tokenizer, encoder),
+        }
+    }
+}
+
+impl Scenario {
+    /// Nothing yet.
+    pub(crate) fn empty() -> Self {
+        let options = EncodeOptions::default();
+        let (name, title, maker) = (String::new(), String::new(), "file".to_owned());
+        let (messages, interruptions, marks) = (vec![], vec![], vec![]);
+        Self { name, title, options, messages, interruptions, marks, at_once: false, maker, chunk: None, free: false }
+    }
+
+    /// A conversation of the grammar.
+    pub(crate) fn of_grammar(name: String, title: &str, drawn: Drawn) -> Self {
+        let mut scenario =
+            Self { name, title: title.to_owned(), options: drawn.options, at_once: true, ..Self::empty() };
+        for (i, message) in drawn.messages.into_iter().enumerate() {
+            let (message, marks) = marked::take(message);
+            scenario.messages.push(message);
+            scenario.marks.push(marks);
+            scenario.interruptions.push(drawn.interrupted.contains(&i).then_some(Interruption::AsWritten));
+        }
+        scenario
+    }
+
+    /// Reads a scenario file that holds one conversation.
+    pub fn load(path: &Path) -> Result<Self> {
+        Content::load(path)?.one().map_err(|e| e.at(path.display()))
+    }
+
+    /// A conversation from the text of a file. `name` becomes the id of its sequence, `label` stands in messages.
+    pub fn from_toml(name: &str, label: &str, text: &str) -> Result<Self> {
+        Content::from_toml(name, label, text)?.one().map_err(|e| e.at(label))
     }
 
     /// Tools of a request belong to its first system message; without one they get an empty one in front.
@@ -153,6 +257,7 @@ impl Scenario {
             None => {
                 self.messages.insert(0, carrier);
                 self.interruptions.insert(0, None);
+                self.marks.insert(0, Vec::new());
             }
         }
         Ok(())
@@ -160,12 +265,13 @@ impl Scenario {
 }
 
 /// A message of the OpenAI shape with the fields of a scenario taken out.
-fn message(json: Json) -> Result<(Message, Option<Interruption>)> {
+fn message(json: Json) -> Result<(Message, Option<Interruption>, Vec<Marked>)> {
     let Json::Object(fields) = json else {
         return Err(Error::input("a message is a table").found(json.kind()));
     };
     let mut left = Vec::with_capacity(fields.len());
     let (mut interrupted, mut cut) = (false, None);
+    let mut marked: Vec<(&str, Json)> = Vec::new();
     for (name, value) in fields {
         refuse_dates(&value).map_err(|e| e.at(&name))?;
         match name.as_str() {
@@ -175,6 +281,8 @@ fn message(json: Json) -> Result<(Message, Option<Interruption>)> {
                     return Err(Error::input("wrong kind of value").at(name).expected("a boolean").found(other.kind()));
                 }
             },
+            "plants" => marked.push(("plants", value)),
+            "answers" => marked.push(("answers", value)),
             "cut" => cut = Some(Cut::from_json(&value).map_err(|e| e.at(&name))?),
             // Tables lose the order of their keys; these two are rendered in it.
             "tools" | "response_format" => match value {
@@ -190,6 +298,13 @@ fn message(json: Json) -> Result<(Message, Option<Interruption>)> {
         }
     }
     let message = Message::from_json(&Json::Object(left))?;
+    let mut marks = Vec::new();
+    for (field, list) in &marked {
+        marks.extend(marked::read(field, list, &message)?);
+    }
+    if message.role != Role::Assistant && marks.iter().any(|m| matches!(m.mark, Mark::Answer { .. })) {
+        return Err(Error::input("only an assistant message can answer").at("answers"));
+    }
     let interruption = match (cut, interrupted) {
         (Some(cut), _) => Some(Interruption::Cut(cut)),
         (None, true) => Some(Interruption::AsWritten),
@@ -203,7 +318,7 @@ fn message(json: Json) -> Result<(Message, Option<Interruption>)> {
             return Err(Error::input("an interrupted answer never reached its tool calls").at("tool_calls"));
         }
     }
-    Ok((message, interruption))
+    Ok((message, interruption, marks))
 }
 
 fn json_text(name: &str, text: &str) -> Result<Json> {

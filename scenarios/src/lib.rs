@@ -1,16 +1,30 @@
 //! Conversations for audits: scenario files with messages, tools and interruptions, rendered to requests by the real
 //! encoder; and plain lists of token ids.
 
+mod ask;
+mod at_once;
+mod blind;
 mod cut;
 mod file;
+pub mod grammar;
+pub mod import;
 mod library;
+mod marked;
+pub mod prompt_diff;
+mod recipe;
 mod sequence;
+mod symptom;
 mod tokens;
+mod write;
 
+pub use ask::Ask;
+pub use blind::Blind;
 pub use cut::Cut;
-pub use file::Scenario;
-pub use library::{Builtin, list};
+pub use file::{Content, Scenario};
+pub use library::{Builtin, list, story};
+pub use recipe::{MAKERS, Recipe};
 pub use sequence::Rendered;
+pub use symptom::{Looks, Symptom, repeats, symptom};
 pub use tokens::read_tokens;
 
 use karat_model::{Error, Result};

@@ -2,7 +2,7 @@
 
 use karat_model::{Error, Result};
 
-use crate::Scenario;
+use crate::{Content, Scenario};
 
 /// A scenario that comes with the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,14 +13,48 @@ pub struct Builtin {
     pub toml: &'static str,
 }
 
-const ALL: [Builtin; 1] = [Builtin { name: "tic-tac-toe", toml: include_str!("../library/tic-tac-toe.toml") }];
+macro_rules! library {
+    ($($name:literal,)+) => {
+        const ALL: &[Builtin] =
+            &[$(Builtin { name: $name, toml: include_str!(concat!("../library/", $name, ".toml")) },)+];
+    };
+}
+
+library! {
+    "tic-tac-toe",
+    "to-a-file",
+    "chunked-tools",
+    "turn-two",
+    "own-answer",
+    "needle-2k",
+    "needle-8k",
+    "needle-16k",
+    "needle-32k",
+    "length-phase",
+    "chunk-edge",
+    "tool-result",
+    "thinking-kept",
+    "thinking-dropped",
+    "shared-prefix",
+    "corrections",
+    "long-corrections",
+    "tally",
+    "burst",
+    "long-answer",
+    "strata",
+}
 
 /// All of them, in the order in which they run.
 pub fn list() -> &'static [Builtin] {
-    &ALL
+    ALL
 }
 
-impl Scenario {
+/// The one that an audit runs when none is named.
+pub fn story() -> &'static Builtin {
+    &ALL[0]
+}
+
+impl Content {
     /// One of them by name.
     pub fn builtin(name: &str) -> Result<Self> {
         let found = list().iter().find(|b| b.name == name).ok_or_else(|| {
@@ -30,5 +64,12 @@ impl Scenario {
                 .found(format!("{name:?}"))
         })?;
         Self::from_toml(name, &format!("{name}.toml"), found.toml)
+    }
+}
+
+impl Scenario {
+    /// A written one of them by name.
+    pub fn builtin(name: &str) -> Result<Self> {
+        Content::builtin(name)?.one().map_err(|e| e.at(name))
     }
 }

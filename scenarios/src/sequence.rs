@@ -8,6 +8,7 @@ use karat_model::{Error, Result};
 use karat_seam::{Sequence, Span, SpanKind, Turn};
 
 use crate::Scenario;
+use crate::ask::{self, Ask};
 use crate::cut::{Cut, Interruption};
 
 /// A scenario as both paths see it.
@@ -22,6 +23,8 @@ pub struct Rendered {
     /// Messages (by index) whose generated ids are not part of the sequence, because a later request renders their
     /// turn in another way (reasoning dropped): no cache of theirs can be reused, and they are prompt again.
     pub rerendered: Vec<usize>,
+    /// Questions whose answers lie in the sequence.
+    pub asks: Vec<Ask>,
 }
 
 impl Scenario {
@@ -38,7 +41,11 @@ impl Scenario {
     /// The scenario as text, ids and turns.
     pub fn render(&self, tokenizer: &Tokenizer, encoder: &Encoder) -> Result<Rendered> {
         let named = |e: Error| e.at(format!("scenario {}", self.name));
-        self.rendered(&Stage { tokenizer, encoder, scenario: self }).map_err(named)
+        let rendered = match self.at_once {
+            true => self.render_at_once(tokenizer, encoder),
+            false => self.rendered(&Stage { tokenizer, encoder, scenario: self }),
+        };
+        rendered.map_err(named)
     }
 
     fn rendered(&self, stage: &Stage<'_>) -> Result<Rendered> {
@@ -59,8 +66,15 @@ impl Scenario {
         let Stitched { ids, turns, rerendered } = stitch(encoded.ids, &generations, self.messages.len());
         let text = if ids.len() < encoded_len(&encoded.spans) { stage.tokenizer.decode(&ids)? } else { prompt.text };
         let parts = clip(encoded.spans, ids.len());
+        let mut asks = Vec::new();
+        if self.marks.iter().any(|m| !m.is_empty()) {
+            let options = &self.options;
+            let (encoded, labels) = ask::labelled(&sent, &self.marks, options, stage.tokenizer, stage.encoder)?;
+            asks = ask::asks(&encoded, &labels, &sent, stage.tokenizer)?;
+            asks.retain(|a| ids.get(a.answer.start as usize..a.answer.end as usize) == encoded.ids.get(a.positions()));
+        }
         let sequence = Sequence { id: self.name.clone(), ids: Arc::from(ids), turns };
-        Ok(Rendered { text, sequence, parts, rerendered })
+        Ok(Rendered { text, sequence, parts, rerendered, asks })
     }
 }
 

@@ -15,14 +15,14 @@ pub struct Recorded {
 
 /// Keeps the taps that a filter lets through, by sequence.
 pub struct Recorder {
-    filter: Box<dyn Fn(Site) -> bool + Send>,
+    filter: Box<dyn Fn(Site) -> bool + Send + Sync>,
     /// What was seen, in (site, sequence) order.
     pub taps: BTreeMap<(Site, u32), Recorded>,
 }
 
 impl Recorder {
     /// Keeps what `filter` accepts.
-    pub fn new(filter: impl Fn(Site) -> bool + Send + 'static) -> Self {
+    pub fn new(filter: impl Fn(Site) -> bool + Send + Sync + 'static) -> Self {
         Self { filter: Box::new(filter), taps: BTreeMap::new() }
     }
 

@@ -28,7 +28,7 @@ fn run(stock: Stock, patches: &[&str], requests: Requests, threads: usize) -> Bu
     let job = Job {
         checkpoint,
         random_weights: true,
-        inputs: Inputs { requests, scenarios },
+        inputs: Inputs { requests, scenarios, ..Inputs::default() },
         taps: None,
         layers: None,
         floor: false,

@@ -4,17 +4,20 @@
 #![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
 
+mod ablations;
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
 mod checkpoint;
 mod clean_candidate;
+mod contract_speed;
 mod control_equals_golden;
 mod decoders_equal;
 mod docs;
 mod encoding;
 mod golden_invariants;
 mod golden_model;
+mod golden_transformers;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;
@@ -22,4 +25,7 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod recall;
 mod seam_contract;
+mod seeded_faults;
+mod strata;

@@ -27,7 +27,15 @@ def whole(key):
 
 
 def read(path):
-    data = path.read_bytes()
+    return parse(path.read_bytes())
+
+
+def read_gz(path):
+    with gzip.open(path) as f:
+        return parse(f.read())
+
+
+def parse(data):
     n = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + n])
     meta = header.pop("__metadata__", {})

@@ -1,9 +1,10 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `fetch`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `fetch`, `peers`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
 mod counts;
 mod fetch;
+mod peers;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ enum Command {
     Counts(counts::Args),
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
+    /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
+    Peers(peers::Args),
 }
 
 /// The workspace's root folder: where this crate's folder lies.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root()),
         Command::Counts(args) => counts::run(&root(), &args),
         Command::Fetch => fetch::run(&root()),
+        Command::Peers(args) => peers::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

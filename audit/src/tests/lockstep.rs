@@ -24,6 +24,7 @@ pub(super) fn run(golden: &Fake, candidates: &[(&str, &Fake, Vec<PatchSpec>)], c
         floor: (claims == Claims::F32).then_some(golden as &dyn karat_seam::Path),
         candidates,
         scenarios: vec!["test".into(); golden.requests.seqs.len()],
+        asks: &[],
         facts: facts(),
         taps: &all,
         layers: None,
@@ -40,7 +41,12 @@ fn one(fault: Fault, claims: Claims) -> (Outcome, Report) {
 }
 
 fn report(outcome: &Outcome) -> Report {
-    let evidence = Evidence { taps: &outcome.taps, flips: &outcome.flips, patches: &[], findings: &outcome.findings };
+    let evidence = Evidence {
+        taps: &outcome.taps,
+        flips: &outcome.flips,
+        findings: &outcome.findings,
+        ..karat_bundle::Evidence::default()
+    };
     judge(&evidence, &Policy::default())
 }
 
@@ -188,6 +194,7 @@ fn a_stopped_run_leaves_nothing() {
         floor: None,
         candidates: vec![],
         scenarios: vec![],
+        asks: &[],
         facts: facts(),
         taps: &all,
         layers: None,

@@ -1,11 +1,12 @@
 //! The verdict: a pure function of what a bundle holds and a policy.
 
 mod first_bad;
+pub mod recall;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finding, FlipRow, PatchRow, Report, TapRow, Verdict, json};
+use crate::{Finding, FlipRow, PatchRow, RecallRow, Report, TapRow, Verdict, json};
 
 /// How a verdict follows from the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -17,11 +18,14 @@ pub struct Policy {
     /// A tolerance under this many floors proves nothing.
     #[serde(with = "json::number")]
     pub min_floors: f64,
+    /// Share of answers whose loss must be ruled out; `null` when recall is reported, not tested for that.
+    #[serde(default)]
+    pub recall_margin: Option<f64>,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { tolerance_scale: 1.0, min_floors: 10.0 }
+        Self { tolerance_scale: 1.0, min_floors: 10.0, recall_margin: None }
     }
 }
 
@@ -34,6 +38,8 @@ pub struct Evidence<'a> {
     pub flips: &'a [FlipRow],
     /// Rows of `patches.csv`.
     pub patches: &'a [PatchRow],
+    /// Rows of `recall.csv`.
+    pub recall: &'a [RecallRow],
     /// What else was found out.
     pub findings: &'a [Finding],
 }
@@ -76,7 +82,8 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     for patch in evidence.patches {
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
     }
-    if !evidence.taps.iter().any(|row| row_verdict(row, policy).is_some()) {
+    findings.extend(recall::findings(evidence.recall, policy));
+    if evidence.recall.is_empty() && !evidence.taps.iter().any(|row| row_verdict(row, policy).is_some()) {
         findings.push(Finding::new(Verdict::Unproven, "nothing was compared: no row of the candidate could be judged"));
     }
     findings.sort_by_key(|f| f.verdict);

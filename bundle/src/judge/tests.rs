@@ -32,7 +32,7 @@ fn patch(phases: &str, prefill: u64, decode: u64, state: &str) -> PatchRow {
 }
 
 fn of(taps: &[TapRow], patches: &[PatchRow], findings: &[Finding]) -> Report {
-    judge(&Evidence { taps, flips: &[], patches, findings }, &Policy::default())
+    judge(&Evidence { taps, patches, findings, ..Evidence::default() }, &Policy::default())
 }
 
 #[test]

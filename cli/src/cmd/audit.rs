@@ -1,7 +1,6 @@
 //! `karat audit`.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use karat_audit::{Inputs, Job, Subject, TraceJob};
 use karat_bundle::Bundle;
@@ -14,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::later::{not_yet, refuse_given};
 use crate::model::{self, Source};
 use crate::progress::Progress;
-use crate::{inputs, output, summary};
+use crate::{inputs, output, stop, summary};
 
 pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     refuse_later(args)?;
@@ -22,9 +21,13 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if args.layers == Some(0) {
         return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
     }
-    let stop = AtomicBool::new(false);
+    let stop = stop::on_interrupt();
     let progress = Progress::new(globals);
     let source = model::open(args.model.as_deref())?;
+    let layers = source.checkpoint.config().layers.len();
+    if let Some(asked) = args.layers.filter(|n| usize::from(*n) > layers) {
+        return Err(Failure::usage(format!("--layers {asked}: the model has {layers}")));
+    }
     let start = |inputs: Inputs| Job {
         checkpoint: source.checkpoint.clone(),
         random_weights: source.random_weights,
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
         command: std::env::args().skip(1).collect(),
         progress: &progress,
-        stop: &stop,
+        stop,
     };
     let bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,
@@ -86,11 +89,6 @@ fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(I
 
 /// The optimized path.
 fn subject(args: &Audit) -> Result<Subject> {
-    let stock: Stock = match args.stock.as_deref() {
-        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
-        Some(word) => word.parse()?,
-        None => Stock::Official,
-    };
     let history: History = match args.histories.as_deref() {
         Some(word) if word == "all" || word.contains(',') => {
             return Err(Failure::usage(
@@ -100,8 +98,22 @@ fn subject(args: &Audit) -> Result<Subject> {
         Some(word) => word.parse()?,
         None => History::Cold,
     };
-    let patches = patch_list(args.patches.as_deref(), &args.without)?;
+    let (stock, patches) = low_precision(args.stock.as_deref(), args.patches.as_deref(), &args.without)?;
     Ok(Subject { stock, patches, history })
+}
+
+/// The low-precision path: its stock profile and speed patches.
+pub(crate) fn low_precision(
+    stock: Option<&str>,
+    patches: Option<&str>,
+    without: &[String],
+) -> Result<(Stock, Vec<String>)> {
+    let stock: Stock = match stock {
+        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
+        Some(word) => word.parse()?,
+        None => Stock::Official,
+    };
+    Ok((stock, patch_list(patches, without)?))
 }
 
 /// `all`, `none` or names; less what `--without` names.

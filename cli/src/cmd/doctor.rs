@@ -78,7 +78,7 @@ fn self_test(globals: Globals) -> Result<Bundle> {
     let job = Job {
         checkpoint,
         random_weights: true,
-        inputs: Inputs { requests, scenarios: vec!["self-test".to_string()] },
+        inputs: Inputs { requests, scenarios: vec!["self-test".to_string()], ..Inputs::default() },
         taps: None,
         layers: None,
         floor: true,

@@ -3,8 +3,10 @@
 mod audit;
 mod diff;
 mod doctor;
+pub(crate) mod import;
 mod model;
 mod patches;
+mod recall;
 mod scenario;
 mod trace;
 
@@ -16,6 +18,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     let globals = cli.globals;
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
+        Command::Recall(args) => recall::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

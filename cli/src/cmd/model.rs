@@ -63,7 +63,7 @@ fn verify(dir: Option<&Path>, globals: Globals) -> Result<u8> {
     let show = |done: usize, all: usize| progress.show(done as u64, all as u64, "tensors");
     let report = match dir {
         Some(dir) => karat_model::verify::verify(dir, &show)?,
-        None => karat_model::verify::verify_memory("made in memory", model::default_files(), &show)?,
+        None => karat_model::verify::verify_memory(model::LABEL, model::default_files()?, &show)?,
     };
     progress.finish();
     print(globals, &report, serde_json::to_value(&report));

@@ -1,31 +1,32 @@
-//! `karat scenario list|render`.
+//! `karat scenario list|render|generate|import`.
+
+use std::path::Path;
 
 use karat_model::prompt::{Encoder, Tokenizer};
-use karat_scenarios::list;
+use karat_scenarios::{Ask, Scenario, list};
 use karat_seam::SpanKind;
 use serde_json::json;
 
 use crate::args::{Globals, Scenario as Args};
-use crate::failure::Result;
-use crate::later::not_yet;
+use crate::failure::{Failure, Result};
 use crate::{inputs, model, output};
 
 pub(crate) fn run(args: &Args, globals: Globals) -> Result<u8> {
     match args {
         Args::List { grep } => titles(grep.as_deref(), globals),
-        Args::Render { scenario, model } => render(scenario, model.as_deref(), globals),
-        Args::Generate(_) => Err(not_yet("karat scenario generate")),
-        Args::Import(_) => Err(not_yet("karat scenario import")),
+        Args::Render { scenario, number, model } => render(scenario, *number, model.as_deref(), globals),
+        Args::Generate { scenario, out, model } => generate(scenario, out, model.as_deref(), globals),
+        Args::Import(args) => super::import::run(args, globals),
     }
 }
 
 fn titles(grep: Option<&str>, globals: Globals) -> Result<u8> {
     let mut found = Vec::new();
     for builtin in list() {
-        let scenario = inputs::scenario(builtin.name)?;
+        let content = inputs::content(builtin.name)?;
         let contains = |text: &str| grep.is_none_or(|g| text.to_lowercase().contains(&g.to_lowercase()));
-        if contains(builtin.name) || contains(&scenario.title) {
-            found.push((builtin.name, scenario.title));
+        if contains(builtin.name) || contains(content.title()) {
+            found.push((builtin.name, content.title().to_owned()));
         }
     }
     if globals.json {
@@ -38,19 +39,31 @@ fn titles(grep: Option<&str>, globals: Globals) -> Result<u8> {
     Ok(0)
 }
 
-fn render(name: &str, dir: Option<&std::path::Path>, globals: Globals) -> Result<u8> {
-    let scenario = inputs::scenario(name)?;
+/// Tokenizer and encoder of a model, and the conversations that they give.
+fn conversations(name: &str, dir: Option<&Path>) -> Result<(Tokenizer, Encoder, Vec<Scenario>)> {
+    let content = inputs::content(name)?;
     let source = model::open(dir)?;
     let (tokenizer, encoder) = (Tokenizer::of(&source.checkpoint)?, Encoder::of(&source.checkpoint)?);
+    let made = content.conversations(&tokenizer, &encoder)?;
+    Ok((tokenizer, encoder, made))
+}
+
+fn render(name: &str, number: usize, dir: Option<&Path>, globals: Globals) -> Result<u8> {
+    let (tokenizer, encoder, made) = conversations(name, dir)?;
+    let Some(scenario) = made.get(number) else {
+        let what = format!("{name} has {} conversations; --number counts from 0", made.len());
+        return Err(Failure::usage(what));
+    };
     let rendered = scenario.render(&tokenizer, &encoder)?;
     let word = |kind| if kind == SpanKind::Generated { "generated" } else { "prompt" };
     let sequence = &rendered.sequence;
     if globals.json {
         let spans: Vec<_> =
             sequence.spans().iter().map(|s| json!({"kind": word(s.kind), "start": s.start, "end": s.end})).collect();
+        let asks: Vec<_> = rendered.asks.iter().map(ask).collect();
         output::json(&json!({
             "name": scenario.name, "title": scenario.title, "text": rendered.text, "input_ids": *sequence.ids,
-            "spans": spans, "rerendered": rendered.rerendered,
+            "spans": spans, "rerendered": rendered.rerendered, "chunk": scenario.chunk, "questions": asks,
         }));
         return Ok(0);
     }
@@ -59,6 +72,45 @@ fn render(name: &str, dir: Option<&std::path::Path>, globals: Globals) -> Result
     for span in sequence.spans() {
         text.push_str(&format!("; {} {}..{}", word(span.kind), span.start, span.end));
     }
+    for a in &rendered.asks {
+        let told = a.told.map_or(String::new(), |t| format!(", told at {t}"));
+        text.push_str(&format!("\n{}..{} {}: {}{told}", a.answer.start, a.answer.end, a.kind, a.expected));
+    }
     output::stdout(&text);
+    Ok(0)
+}
+
+fn ask(a: &Ask) -> serde_json::Value {
+    json!({
+        "kind": a.kind, "fact": a.fact, "expected": a.expected, "told": a.told, "start": a.answer.start, "end": a.answer.end,
+    })
+}
+
+/// One file a conversation, in a folder that was not there before.
+fn generate(name: &str, out: &Path, dir: Option<&Path>, globals: Globals) -> Result<u8> {
+    if out.exists() {
+        return Err(Failure::usage(format!("{}: exists already; name a new folder", out.display())));
+    }
+    let (.., made) = conversations(name, dir)?;
+    let failed = |e: std::io::Error| Failure::usage(format!("{}: cannot be written: {e}", out.display()));
+    let mut texts = Vec::new();
+    for scenario in &made {
+        texts.push((format!("{}.toml", scenario.name), scenario.to_toml()?));
+    }
+    // Whole or not at all: written beside its place, then renamed.
+    let mut partial = out.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = Path::new(&partial);
+    std::fs::create_dir_all(partial).map_err(failed)?;
+    for (file, text) in &texts {
+        std::fs::write(partial.join(file), text).map_err(failed)?;
+    }
+    std::fs::rename(partial, out).map_err(failed)?;
+    let files: Vec<&String> = texts.iter().map(|(file, _)| file).collect();
+    if globals.json {
+        output::json(&json!({"scenarios": out, "files": files}));
+    } else {
+        output::stdout(&format!("{}: {} conversations", out.display(), files.len()));
+    }
     Ok(0)
 }

@@ -18,6 +18,7 @@ pub(crate) fn json(bundle: &Bundle) -> Value {
     object.insert("judged_rows".to_string(), json!(bundle.taps.iter().filter(|r| r.verdict.is_some()).count()));
     object.insert("patches".to_string(), patches(bundle));
     object.insert("logits".to_string(), logits(bundle));
+    object.insert("recall".to_string(), super::recall::data(bundle));
     object.insert("notes".to_string(), json!(run.notes));
     object.insert("wall_s".to_string(), serde_json::to_value(&run.wall_s).unwrap_or_default());
     value

@@ -1,22 +1,40 @@
 //! The result of an audit on the terminal: at most 100 columns, verdict first.
 
 mod data;
+mod recall;
 mod tables;
 
 use std::path::Path;
 
+use karat_bundle::judge::recall::{bounds, golden_is_right, paired};
 use karat_bundle::{Bundle, FirstBad, Verdict};
 
 use crate::output::Style;
 
 pub(crate) use data::json;
 
-/// The summary.
+/// The summary of an audit.
 pub(crate) fn text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
+    let tables = [
+        tables::layers(bundle, style),
+        tables::patches(bundle, style),
+        tables::logits(bundle, style),
+        recall::short(bundle, style),
+    ];
+    page(bundle, &tables, out, style)
+}
+
+/// The summary of a recall run.
+pub(crate) fn recall_text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
+    page(bundle, &[recall::tables(bundle, style)], out, style)
+}
+
+fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Style) -> String {
     let report = &bundle.verdict;
     let mut lines = Vec::new();
-    let word = style.verdict(report.exit_code, report.verdict.name());
-    lines.push(format!("{word}: {}", sentence(bundle)));
+    let name = report.verdict.name();
+    lines.extend(wrap(&format!("{name}: {}", sentence(bundle)), ""));
+    lines[0] = lines[0].replacen(name, &style.verdict(report.exit_code, name), 1);
     for reason in report.reasons.iter().skip(usize::from(report.first_bad.is_none())).take(3) {
         lines.extend(wrap(reason, "  "));
     }
@@ -25,11 +43,9 @@ pub(crate) fn text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String 
     }
     lines.push(String::new());
     lines.extend(header(bundle));
-    for table in [tables::layers(bundle, style), tables::patches(bundle, style), tables::logits(bundle, style)] {
-        if !table.is_empty() {
-            lines.push(String::new());
-            lines.extend(table);
-        }
+    for table in tables.iter().filter(|t| !t.is_empty()) {
+        lines.push(String::new());
+        lines.extend(table.iter().cloned());
     }
     lines.push(String::new());
     lines.push(style.bold("not judged, and what this is no evidence for"));
@@ -51,11 +67,31 @@ fn sentence(bundle: &Bundle) -> String {
         (Some(bad), Verdict::Fail) => {
             format!("{} is the first place over tolerance, in {} of {}", place(bad), bad.phase, bad.patch_set)
         }
+        (_, Verdict::Pass) if bundle.taps.is_empty() => recalled(bundle),
         (_, Verdict::Pass) => {
             let gated = bundle.taps.iter().filter(|r| r.verdict.is_some()).count();
             format!("all {gated} judged rows are within tolerance")
         }
         _ => report.reasons.first().cloned().unwrap_or_default(),
+    }
+}
+
+/// What a recall run found, when that is enough.
+fn recalled(bundle: &Bundle) -> String {
+    let b = bounds(&paired(&bundle.recall));
+    match bundle.run.policy.recall_margin {
+        Some(margin) => format!(
+            "{} lost, {} gained of {} answers; a loss over {:.2} % is ruled out (limit {:.2} %)",
+            b.lost,
+            b.gained,
+            b.answers,
+            100.0 * b.upper,
+            100.0 * margin
+        ),
+        None => {
+            let right = bundle.recall.iter().filter(|r| golden_is_right(r)).count();
+            format!("golden gives {right} of {} answers", bundle.recall.len())
+        }
     }
 }
 
@@ -71,7 +107,8 @@ fn header(bundle: &Bundle) -> Vec<String> {
     let made = if run.model.random_weights { ", random weights" } else { "" };
     let mut lines = vec![format!("model      {}{made}", run.model.label)];
     for s in &run.scenarios {
-        lines.push(format!("scenario   {}: {} sequences, {} rows", s.name, s.sequences, s.rows));
+        let what = if s.sequences == 1 { "1 sequence".to_owned() } else { format!("{} sequences", s.sequences) };
+        lines.push(format!("scenario   {}: {what}, {} rows", s.name, s.rows));
     }
     lines.push(format!("candidate  {}, claims {}", run.candidate.name, run.candidate.claims));
     lines

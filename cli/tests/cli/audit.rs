@@ -63,10 +63,18 @@ fn taps_and_layers_can_be_chosen() {
 
 #[test]
 #[ignore = "slow: run with --include-ignored (CI does)"]
-fn the_default_audit_runs_the_story_on_random_weights() {
+fn the_default_audit_runs_the_story_on_the_golden_model_and_checks_its_answers() {
     let dir = tempfile::tempdir().unwrap();
-    let ran = karat(dir.path(), &["audit", "--quiet"]);
-    assert!([0, 1, 4].contains(&ran.exit), "{}", ran.stderr);
-    assert!(ran.stdout.contains("random weights") && ran.stdout.contains("tic-tac-toe"), "{}", ran.stdout);
+    let ran = karat(dir.path(), &["audit", "--quiet", "--out", "b"]).expect(0);
+    assert!(ran.stdout.contains("mini golden model") && ran.stdout.contains("tic-tac-toe"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("random weights"), "{}", ran.stdout);
     assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+    let bundle = karat_bundle::read(&dir.path().join("b")).unwrap();
+    let of_stock: Vec<_> = bundle.recall.iter().filter(|r| r.patch_set == "stock").collect();
+    assert_eq!(of_stock.iter().map(|r| r.expected.as_str()).collect::<Vec<_>>(), ["tiny tower", "K472", "petra"]);
+    for row in &bundle.recall {
+        assert!(row.matched_golden == row.answer_tokens && row.matched_candidate == row.answer_tokens, "{row:?}");
+        assert!(row.margin_stratum == "4+" && row.symptom == "fine" && row.phase == "decode", "{row:?}");
+    }
+    assert!(bundle.patches.iter().all(|p| p.recall_lost == Some(0)), "{:?}", bundle.patches);
 }

@@ -11,7 +11,7 @@ fn clap_refuses_what_is_no_argument() {
     }
     let help = karat(dir.path(), &["--help"]).expect(0).stdout;
     assert!(help.contains("Exit codes") && help.contains("audit"), "{help}");
-    for later in ["gate", "bisect", "isolate", "recall", "merge", "bench"] {
+    for later in ["gate", "bisect", "isolate", "merge", "bench"] {
         assert!(!help.contains(&format!("  {later} ")), "{later} is not offered: {help}");
     }
 }
@@ -32,7 +32,6 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--partition", "1/2"],
         &["audit", "--stock", "sglang"],
         &["audit", "--backend", "cuda"],
-        &["scenario", "generate"],
         &["patches", "--verify"],
     ];
     for args in cases {
@@ -45,7 +44,8 @@ fn what_is_not_in_this_version_says_so() {
 fn arguments_that_contradict_each_other_exit_2() {
     let dir = workplace();
     let model = ["audit", "--model", "mini", "--quiet"];
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
+        (&["--tokens", "ids.json", "--layers", "99"], "the model has"),
         (&["--tokens", "ids.json", "tic-tac-toe"], "not both"),
         (&["--tokens", "ids.json", "--patches", "nonsense"], "nonsense"),
         (&["--tokens", "ids.json", "--without", "nonsense"], "nonsense"),
@@ -108,4 +108,33 @@ fn a_result_that_cannot_be_written_is_an_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(list(writer.into()).status.code(), Some(0));
+}
+
+#[test]
+fn taps_that_no_tap_fits_are_unproven_and_say_so() {
+    let dir = workplace();
+    let args = ["audit", "--model", "mini", "--quiet", "--tokens", "ids.json", "--taps", "layers.0.nothing"];
+    let ran = karat(dir.path(), &args).expect(4);
+    assert!(ran.stdout.starts_with("unproven: --taps admits none"), "{}", ran.stdout);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_the_run_with_130_and_leaves_no_bundle() {
+    let dir = workplace();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_karat"))
+        .current_dir(dir.path())
+        .args(["audit", "--out", "bundle"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The first line of progress: the handler is in place and the run has begun.
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut stderr, &mut first).unwrap();
+    assert!(std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130), "after {first}");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("bundle")), "{left:?}");
 }

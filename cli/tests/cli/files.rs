@@ -55,6 +55,21 @@ fn scenarios_and_patches_are_listed() {
 }
 
 #[test]
+fn conversations_are_made_and_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = karat(dir.path(), &["scenario", "render", "turn-two", "--number", "3", "--json"]).expect(0).json();
+    let question = &made["questions"][0];
+    assert!(question["expected"].is_string() && question["told"].as_u64() < question["start"].as_u64(), "{question}");
+    let none = karat(dir.path(), &["scenario", "render", "turn-two", "--number", "99"]).expect(2);
+    assert!(none.error().contains("12 conversations"), "{}", none.stderr);
+    karat(dir.path(), &["scenario", "generate", "turn-two", "--out", "w"]).expect(0);
+    let file = dir.path().join("w").join("turn-two-003.toml");
+    let back = karat(dir.path(), &["scenario", "render", file.to_str().unwrap(), "--json"]).expect(0).json();
+    assert_eq!((&back["input_ids"], &back["questions"]), (&made["input_ids"], &made["questions"]));
+    karat(dir.path(), &["scenario", "generate", "turn-two", "--out", "w"]).expect(2);
+}
+
+#[test]
 fn the_doctor_runs_a_self_test() {
     let dir = tempfile::tempdir().unwrap();
     let data = karat(dir.path(), &["doctor", "--json"]).expect(0).json();

@@ -5,4 +5,6 @@ mod broken;
 mod candidate;
 mod errors;
 mod files;
+mod import;
+mod recall;
 mod support;

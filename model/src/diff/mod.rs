@@ -30,11 +30,19 @@ pub struct TensorDiff {
     /// Values that differ.
     pub differing: usize,
     /// Largest |A - B|; infinite where one side is not finite and the other differs.
+    #[serde(serialize_with = "number")]
     pub max_abs: f64,
     /// Row and column of it (a vector has row 0).
     pub at: Option<[usize; 2]>,
     /// |A - B| over |A|, both as L2 norms.
+    #[serde(serialize_with = "number")]
     pub rel_l2: f64,
+}
+
+/// json has no infinity and no NaN: they are written as strings, not as null.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn number<S: serde::Serializer>(value: &f64, to: S) -> std::result::Result<S::Ok, S::Error> {
+    if value.is_finite() { to.serialize_f64(*value) } else { to.serialize_str(&format!("{value:?}")) }
 }
 
 impl TensorDiff {

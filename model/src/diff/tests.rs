@@ -76,6 +76,7 @@ fn nan_on_one_side_is_an_infinite_difference() {
     b.get("norm.weight").bytes[..2].copy_from_slice(&[0xC0, 0x7F]);
     let t = run(&Model::new(), &b).worst()[0].clone();
     assert_eq!((t.max_abs, t.differing), (f64::INFINITY, 1));
+    assert_eq!(serde_json::to_value(t).unwrap()["max_abs"], "inf");
     assert!(run(&b, &b).same(), "the same NaN on both sides is the same model");
 }
 

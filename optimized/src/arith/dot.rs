@@ -16,7 +16,7 @@ pub(super) fn tree(l: [f32; LANES]) -> f32 {
 }
 
 /// True when the AVX2 and FMA forms may be used. Both forms give the same bits.
-pub(super) fn has_simd() -> bool {
+pub(crate) fn has_simd() -> bool {
     static SIMD: OnceLock<bool> = OnceLock::new();
     *SIMD.get_or_init(|| {
         #[cfg(target_arch = "x86_64")]
@@ -32,7 +32,7 @@ pub(super) fn has_simd() -> bool {
 
 /// Lane sums of one block, portable form.
 #[inline]
-pub(super) fn lanes_portable(a: &[f32], b: &[f32], l: &mut [f32; LANES]) {
+fn lanes_portable(a: &[f32], b: &[f32], l: &mut [f32; LANES]) {
     for (i, (&x, &y)) in a.iter().zip(b).enumerate() {
         let lane = i % LANES;
         l[lane] = x.mul_add(y, l[lane]);
@@ -47,6 +47,21 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
         return super::simd_dot::tile::<1, 1>([a], [b])[0][0];
     }
     dot_portable(a, b)
+}
+
+/// sum_i a[i], as the dot product with ones: the same lanes and the same tree.
+pub(crate) fn sum(a: &[f32]) -> f32 {
+    let (chunks, rest) = a.as_chunks::<LANES>();
+    let mut l = [0.0f32; LANES];
+    for chunk in chunks {
+        for (l, v) in l.iter_mut().zip(chunk) {
+            *l += v;
+        }
+    }
+    for (l, v) in l.iter_mut().zip(rest) {
+        *l += v;
+    }
+    tree(l)
 }
 
 /// The portable form of [`dot`].

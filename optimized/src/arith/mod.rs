@@ -6,17 +6,24 @@
 mod dot;
 mod exp;
 mod gemm;
+mod panels;
 mod round;
+mod simd_call;
 #[cfg(target_arch = "x86_64")]
 mod simd_dot;
+#[cfg(target_arch = "x86_64")]
+mod simd_panels;
+mod split;
 
-pub(crate) use dot::{dot, weighted_sums};
+pub(crate) use dot::{dot, has_simd, sum, weighted_sums};
 pub(crate) use exp::{exp, exp2, ln, sigmoid, silu, softplus};
-pub(crate) use gemm::{Scaled, gemm, gemm_scaled};
+pub(crate) use gemm::gemm;
+pub(crate) use panels::{Panels, Scaled, product, product_here, product_scaled};
 pub(crate) use round::{bf16, e2m1, e4m3, round_rows};
+pub(crate) use simd_call::vectorised;
 
 /// Bits of every lane count, tree and constant of this module: part of a run's identity. Raise it when results change.
-pub(crate) const NUMERICS_VERSION: u32 = 1;
+pub(crate) const NUMERICS_VERSION: u32 = 2;
 
 #[cfg(test)]
 mod tests;

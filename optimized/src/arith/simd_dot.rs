@@ -1,11 +1,12 @@
-//! AVX2 + FMA forms of the dot products in `dot.rs` and `gemm.rs`: the same lanes, the same tree, the same bits.
+//! AVX2 + FMA forms of the dot products in `dot.rs`: the same lanes, the same tree, the same bits.
 
 use std::arch::x86_64::{
-    __m256, __m256i, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps,
-    _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+    __m256, __m256i, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps, _mm256_castps256_ps128,
+    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_storeu_ps,
 };
 
-use super::dot::{LANES, has_simd, tree};
+use super::dot::{LANES, has_simd};
 
 /// All ones in the lanes that are read.
 #[derive(Clone, Copy)]
@@ -34,28 +35,6 @@ pub(super) fn tile<const M: usize, const N: usize>(a: [&[f32]; M], b: [&[f32]; N
     assert!(a.iter().all(|r| r.len() == k) && b.iter().all(|r| r.len() == k));
     // SAFETY: AVX2 and FMA were detected (asserted above), every row has k elements (asserted above).
     unsafe { tile_avx2(a.map(<[f32]>::as_ptr), b.map(<[f32]>::as_ptr), k) }
-}
-
-/// Scaled form: per block of `block` elements the lane sums of raw codes times `sa[m][kb / ratio] * sb[n][kb]`.
-pub(super) fn tile_scaled<const M: usize, const N: usize>(
-    a: [&[f32]; M],
-    sa: [&[f32]; M],
-    b: [&[f32]; N],
-    sb: [&[f32]; N],
-    block: usize,
-    ratio: usize,
-) -> [[f32; N]; M] {
-    assert!(has_simd());
-    let k = a[0].len();
-    let blocks = k / block;
-    assert!(block.is_multiple_of(LANES) && k.is_multiple_of(block) && ratio > 0);
-    assert!(a.iter().all(|r| r.len() == k) && b.iter().all(|r| r.len() == k));
-    assert!(sa.iter().all(|r| r.len() * ratio >= blocks) && sb.iter().all(|r| r.len() == blocks));
-    // SAFETY: features detected; rows have k = blocks * block elements, scale rows cover all blocks (all asserted above).
-    unsafe {
-        let (a, b) = (a.map(<[f32]>::as_ptr), b.map(<[f32]>::as_ptr));
-        tile_scaled_avx2(a, sa.map(<[f32]>::as_ptr), b, sb.map(<[f32]>::as_ptr), block, ratio, blocks)
-    }
 }
 
 /// `out[m,:] += sum over n of p[m,n] * rows[n,:]`. Needs AVX2 and FMA.
@@ -119,102 +98,83 @@ unsafe fn tile_avx2<const M: usize, const N: usize>(a: [*const f32; M], b: [*con
     let mut out = [[0.0; N]; M];
     for m in 0..M {
         for n in 0..N {
-            out[m][n] = tree(spill(acc[m][n]));
+            out[m][n] = tree(acc[m][n]);
         }
     }
     out
 }
 
-/// # Safety
-/// AVX2 and FMA must be available; `a`, `b` valid for `blocks * block` reads, `sb` for `blocks`, `sa` for
-/// `ceil(blocks / ratio)`; `block` a multiple of 8.
+/// The tree of `dot.rs`: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+#[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn tile_scaled_avx2<const M: usize, const N: usize>(
-    a: [*const f32; M],
-    sa: [*const f32; M],
-    b: [*const f32; N],
-    sb: [*const f32; N],
-    block: usize,
-    ratio: usize,
-    blocks: usize,
-) -> [[f32; N]; M] {
-    let mut acc = [[_mm256_setzero_ps(); N]; M];
-    for kb in 0..blocks {
-        let mut t = [[_mm256_setzero_ps(); N]; M];
-        let mut i = kb * block;
-        let end = i + block;
-        while i < end {
-            // SAFETY: i + 8 <= blocks * block.
-            unsafe {
-                let mut bv = [_mm256_setzero_ps(); N];
-                for n in 0..N {
-                    bv[n] = _mm256_loadu_ps(b[n].add(i));
-                }
-                for m in 0..M {
-                    let av = _mm256_loadu_ps(a[m].add(i));
-                    for n in 0..N {
-                        t[m][n] = _mm256_fmadd_ps(av, bv[n], t[m][n]);
-                    }
-                }
-            }
-            i += LANES;
-        }
-        for m in 0..M {
-            for n in 0..N {
-                // SAFETY: kb < blocks and kb / ratio < ceil(blocks / ratio).
-                let s = unsafe {
-                    _mm256_mul_ps(_mm256_broadcast_ss(&*sa[m].add(kb / ratio)), _mm256_broadcast_ss(&*sb[n].add(kb)))
-                };
-                acc[m][n] = _mm256_fmadd_ps(t[m][n], s, acc[m][n]);
-            }
-        }
-    }
-    let mut out = [[0.0; N]; M];
-    for m in 0..M {
-        for n in 0..N {
-            out[m][n] = tree(spill(acc[m][n]));
-        }
-    }
-    out
-}
-
-#[target_feature(enable = "avx2,fma")]
-fn spill(v: __m256) -> [f32; LANES] {
-    let mut l = [0.0; LANES];
-    // SAFETY: `l` holds 8 floats.
-    unsafe { _mm256_storeu_ps(l.as_mut_ptr(), v) };
-    l
+fn tree(v: __m256) -> f32 {
+    let fours = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
+    _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
 }
 
 /// # Safety
 /// AVX2 and FMA must be available; `p` has at least `M * n` elements, `out` `M * width`, `rows` `n * width`.
 #[target_feature(enable = "avx2,fma")]
 unsafe fn weighted_sums_avx2<const M: usize>(p: &[f32], rows: &[f32], n: usize, width: usize, out: &mut [f32]) {
-    let whole = width - width % LANES;
+    const PAIR: usize = 2 * LANES;
     let mut d = 0;
-    while d < whole {
-        let mut acc = [_mm256_setzero_ps(); M];
-        // SAFETY: d + 8 <= width, so every access stays inside its row.
-        unsafe {
-            for m in 0..M {
-                acc[m] = _mm256_loadu_ps(out.as_ptr().add(m * width + d));
-            }
-            for k in 0..n {
-                let row = _mm256_loadu_ps(rows.as_ptr().add(k * width + d));
-                for m in 0..M {
-                    acc[m] = _mm256_fmadd_ps(_mm256_set1_ps(*p.as_ptr().add(m * n + k)), row, acc[m]);
-                }
-            }
-            for m in 0..M {
-                _mm256_storeu_ps(out.as_mut_ptr().add(m * width + d), acc[m]);
-            }
-        }
+    while d + PAIR <= width {
+        // SAFETY: d + 16 <= width, so every access stays inside its row.
+        unsafe { weighted_columns::<M, 2>(p, rows, n, width, out, d) };
+        d += PAIR;
+    }
+    if d + LANES <= width {
+        // SAFETY: d + 8 <= width.
+        unsafe { weighted_columns::<M, 1>(p, rows, n, width, out, d) };
         d += LANES;
     }
-    for d in whole..width {
+    for d in d..width {
         for m in 0..M {
             for k in 0..n {
                 out[m * width + d] = p[m * n + k].mul_add(rows[k * width + d], out[m * width + d]);
+            }
+        }
+    }
+}
+
+/// Columns `d..d + 8 * V` of [`weighted_sums_avx2`].
+///
+/// # Safety
+/// As there; `d + 8 * V` is at most `width`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn weighted_columns<const M: usize, const V: usize>(
+    p: &[f32],
+    rows: &[f32],
+    n: usize,
+    width: usize,
+    out: &mut [f32],
+    d: usize,
+) {
+    let mut acc = [[_mm256_setzero_ps(); V]; M];
+    // SAFETY: every access is inside row m of `out` and `p` or row k of `rows`, up to column d + 8 * V.
+    unsafe {
+        for m in 0..M {
+            for v in 0..V {
+                acc[m][v] = _mm256_loadu_ps(out.as_ptr().add(m * width + d + v * LANES));
+            }
+        }
+        for k in 0..n {
+            let mut row = [_mm256_setzero_ps(); V];
+            for v in 0..V {
+                row[v] = _mm256_loadu_ps(rows.as_ptr().add(k * width + d + v * LANES));
+            }
+            for m in 0..M {
+                let weight = _mm256_set1_ps(*p.as_ptr().add(m * n + k));
+                for v in 0..V {
+                    acc[m][v] = _mm256_fmadd_ps(weight, row[v], acc[m][v]);
+                }
+            }
+        }
+        for m in 0..M {
+            for v in 0..V {
+                _mm256_storeu_ps(out.as_mut_ptr().add(m * width + d + v * LANES), acc[m][v]);
             }
         }
     }

@@ -2,7 +2,7 @@ use half::bf16 as half_bf16;
 use proptest::prelude::*;
 
 use super::dot::{dot_portable, weighted_sums_portable};
-use super::gemm::scaled_portable;
+use super::panels::{WIDTH, tile_portable};
 use super::*;
 
 #[test]
@@ -116,27 +116,51 @@ proptest! {
     }
 
     #[test]
-    fn a_scaled_product_has_the_same_bits_in_every_form(m in 1usize..6, n in 1usize..5, blocks in 1usize..4, seed in values(64)) {
+    fn a_packed_product_does_not_depend_on_the_rows_beside(m in 1usize..130, n in 1usize..40, k in 1usize..600, seed in values(64)) {
+        let a: Vec<f32> = (0..m * k).map(|i| seed[i % 64] + i as f32 * 1e-5).collect();
+        let b: Vec<f32> = (0..n * k).map(|i| seed[(i * 7) % 61] - i as f32 * 1e-5).collect();
+        let w = Panels::pack(&b, k);
+        let mut whole = vec![0.0; m * n];
+        product(&a, &w, 0..n, &mut whole);
+        let part = n / 3..n;
+        let mut some = vec![0.0; part.len()];
+        product_here(&a[(m - 1) * k..], &w, part.clone(), &mut some);
+        prop_assert_eq!(&whole[(m - 1) * n + part.start..], &some[..]);
+        for col in 0..n {
+            let (row, weight) = (&a[..k], &b[col * k..(col + 1) * k]);
+            let mut panel = vec![0.0; k * WIDTH];
+            panel.iter_mut().step_by(WIDTH).zip(weight).for_each(|(p, w)| *p = *w);
+            let one = tile_portable([row], &panel, 256, |_, _| None)[0][0];
+            prop_assert_eq!(whole[col].to_bits(), one.to_bits());
+            let exact: f64 = row.iter().zip(weight).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+            let size: f64 = row.iter().zip(weight).map(|(x, y)| (f64::from(*x) * f64::from(*y)).abs()).sum();
+            prop_assert!((f64::from(one) - exact).abs() <= size * 3e-6);
+        }
+    }
+
+    #[test]
+    fn a_scaled_product_is_that_of_the_scaled_codes(m in 1usize..9, n in 1usize..40, blocks in 1usize..4, pick in 0usize..4, seed in values(64)) {
+        let (a_block, b_block) = [(128, 32), (128, 128), (16, 128), (32, 32)][pick];
         let k = blocks * 128;
         let a: Vec<f32> = (0..m * k).map(|i| e4m3(seed[i % 64] * 50.0)).collect();
         let b: Vec<f32> = (0..n * k).map(|i| e2m1(seed[(i * 11) % 61])).collect();
-        let sa: Vec<f32> = (0..m * blocks).map(|i| 2f32.powi(i as i32 % 5 - 3)).collect();
-        let sb: Vec<f32> = (0..n * blocks * 4).map(|i| 2f32.powi(i as i32 % 7 - 4)).collect();
+        let sa: Vec<f32> = (0..m * k / a_block).map(|i| 2f32.powi(i as i32 % 5 - 3) * 1.25).collect();
+        let sb: Vec<f32> = (0..n * k / b_block).map(|i| 2f32.powi(i as i32 % 7 - 4)).collect();
+        let w = Panels::pack_scaled(Scaled { codes: &b, scales: &sb, block: b_block }, k);
         let mut whole = vec![0.0; m * n];
-        let codes = Scaled { codes: &a, scales: &sa, block: 128 };
-        gemm_scaled(codes, Scaled { codes: &b, scales: &sb, block: 32 }, k, &mut whole);
+        product_scaled(Scaled { codes: &a, scales: &sa, block: a_block }, &w, 0..n, &mut whole);
+        let step = a_block.min(b_block);
         for row in 0..m {
+            let (ra, xa) = (&a[row * k..(row + 1) * k], &sa[row * k / a_block..(row + 1) * k / a_block]);
             for col in 0..n {
-                let (ra, rb) = (&a[row * k..(row + 1) * k], &b[col * k..(col + 1) * k]);
-                let (xa, xb) = (&sa[row * blocks..(row + 1) * blocks], &sb[col * blocks * 4..(col + 1) * blocks * 4]);
-                let one = scaled_portable(ra, xa, rb, xb, 32, 4);
+                let (rb, xb) = (&b[col * k..(col + 1) * k], &sb[col * k / b_block..(col + 1) * k / b_block]);
+                let mut panel = vec![0.0; k * WIDTH];
+                panel.iter_mut().step_by(WIDTH).zip(rb).for_each(|(p, w)| *p = *w);
+                let scale = |_, i: usize| Some([xa[i * step / a_block] * xb[i * step / b_block]; WIDTH]);
+                let one = tile_portable([ra], &panel, step, scale)[0][0];
                 prop_assert_eq!(whole[row * n + col].to_bits(), one.to_bits());
-                let exact: f64 = (0..k)
-                    .map(|i| f64::from(ra[i]) * f64::from(rb[i]) * f64::from(xa[i / 128]) * f64::from(xb[i / 32]))
-                    .sum();
-                let size: f64 = (0..k)
-                    .map(|i| f64::from((ra[i] * rb[i] * xa[i / 128] * xb[i / 32]).abs()))
-                    .sum();
+                let term = |i: usize| f64::from(ra[i]) * f64::from(rb[i]) * f64::from(xa[i / a_block]) * f64::from(xb[i / b_block]);
+                let (exact, size) = ((0..k).map(term).sum::<f64>(), (0..k).map(|i| term(i).abs()).sum::<f64>());
                 prop_assert!((f64::from(one) - exact).abs() <= size * 1e-6);
             }
         }

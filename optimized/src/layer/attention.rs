@@ -5,6 +5,7 @@ use rayon::prelude::*;
 
 use super::keys::{IndexKeys, convert};
 use super::{Resident, Taps};
+use crate::arith::{Panels, product_here};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::index::Vectors;
 use crate::ops::{attend, hc, index, key_value, norm, output, query, rows};
@@ -265,12 +266,15 @@ impl Resident<'_> {
         let n = segment.rows.len();
         let width = self.entries_after(segment.start() as usize + n);
         let mut scores = vec![f32::NEG_INFINITY; n * width];
+        let panels = Panels::pack(&keys.values[..width * di], di);
         rows(&mut scores, width, |s, row| {
             let visible = self.entries_after(segment.start() as usize + s + 1);
-            let at = s * heads * di..(s + 1) * heads * di;
+            let mut products = vec![0.0; heads * visible];
+            product_here(&q.values[s * heads * di..(s + 1) * heads * di], &panels, 0..visible, &mut products);
             let scales = q.scales.get(s * heads..(s + 1) * heads).unwrap_or_default();
+            let key_scales = keys.scales.get(..visible).unwrap_or_default();
             let w = &weights[s * heads..(s + 1) * heads];
-            index::score(&rules.index, di, &q.values[at], scales, w, keys, &mut row[..visible]);
+            index::score(&rules.index, &products, w, scales, key_scales, &mut row[..visible]);
         });
         scores
     }
@@ -308,11 +312,12 @@ impl Resident<'_> {
                 window.write(own);
             }
             let (ring, o, lse) = (&*window, &mut o[lo * heads * hd..hi * heads * hd], &mut lse[lo * heads..hi * heads]);
-            o.par_chunks_exact_mut(heads * hd).zip(lse.par_chunks_exact_mut(heads)).enumerate().for_each(
-                |(i, (o, lse))| {
-                    let mut keys = self.gather(step, i, ring, own, &input.selected[lo + i], input);
+            o.par_chunks_exact_mut(heads * hd).zip(lse.par_chunks_exact_mut(heads)).enumerate().for_each_init(
+                Vec::new,
+                |keys, (i, (o, lse))| {
+                    self.gather(step, i, ring, own, &input.selected[lo + i], input, keys);
                     let q = &input.q[(lo + i) * heads * hd..(lo + i + 1) * heads * hd];
-                    attend::attend(rules, q, &mut keys, &self.w.sink, o, lse);
+                    attend::attend(rules, q, keys, &self.w.sink, o, lse);
                 },
             );
             if step.phase == Phase::Prefill {
@@ -322,7 +327,7 @@ impl Resident<'_> {
         (o, lse)
     }
 
-    /// Keys `[n,hd]` of the step's query `i`: window by position, then entries by index.
+    /// Fills `keys [n,hd]` with those of the step's query `i`: window by position, then entries by index.
     fn gather(
         &self,
         step: &Step,
@@ -331,11 +336,12 @@ impl Resident<'_> {
         own: &[f32],
         selected: &[u32],
         input: &AttendInput<'_>,
-    ) -> Vec<f32> {
+        keys: &mut Vec<f32>,
+    ) {
         let hd = self.config().head_dim;
         let position = step.start as usize + i;
         let first = (position + 1).saturating_sub(self.config().sliding_window);
-        let mut keys = Vec::with_capacity((position + 1 - first + selected.len()) * hd);
+        keys.clear();
         for p in first..=position {
             let row = given(input.given.window, p, hd).unwrap_or_else(|| {
                 let new = p.checked_sub(step.start as usize).filter(|_| step.phase == Phase::Prefill);
@@ -348,7 +354,6 @@ impl Resident<'_> {
             let row = given(input.given.entries, e, hd).unwrap_or_else(|| &input.entries[e * hd..(e + 1) * hd]);
             keys.extend_from_slice(row);
         }
-        keys
     }
 }
 

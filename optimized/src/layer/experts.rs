@@ -51,8 +51,8 @@ impl Resident<'_> {
                 if slots.is_empty() {
                     continue;
                 }
-                let x: Vec<f32> =
-                    slots.iter().flat_map(|s| batch.x[s / k * d..(s / k + 1) * d].iter().copied()).collect();
+                let mut x = Vec::with_capacity(slots.len() * d);
+                slots.iter().for_each(|s| x.extend_from_slice(&batch.x[s / k * d..(s / k + 1) * d]));
                 let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
                 let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, Some(&wt));
                 for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
@@ -77,8 +77,8 @@ impl Resident<'_> {
                 if slots.is_empty() {
                     continue;
                 }
-                let a: Vec<f32> =
-                    slots.iter().flat_map(|s| batch.act[s * inner..(s + 1) * inner].iter().copied()).collect();
+                let mut a = Vec::with_capacity(slots.len() * inner);
+                slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
                 let out = project(batch.rules, batch.rules.experts, &w2, &a);
                 for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
                     let row = &mut batch.routed[slot / k * d..(slot / k + 1) * d];

@@ -34,7 +34,7 @@ impl<'p> Resident<'p> {
         let config = path.config();
         let kind = config.layers[l as usize];
         let w = LayerWeights::load(&path.checkpoint, &path.resolved, l)?;
-        Ok(Self { path, l, kind, w, rope: Rope::of(config, kind) })
+        Ok(Self { path, l, kind, w, rope: path.rope(kind).clone() })
     }
 
     fn config(&self) -> &'p Config {

@@ -59,7 +59,11 @@ pub(crate) fn values(raw: &RawTensor<'_>) -> Result<Vec<f32>> {
 
 /// Values of packed E2M1 codes: low nibble first.
 pub(super) fn packed(bytes: &[u8]) -> Vec<f32> {
-    bytes.iter().flat_map(|&b| [E2M1[(b & 15) as usize], E2M1[(b >> 4) as usize]]).collect()
+    let mut out = vec![0.0; 2 * bytes.len()];
+    for (pair, &b) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = [E2M1[(b & 15) as usize], E2M1[(b >> 4) as usize]];
+    }
+    out
 }
 
 /// Non-negative integers of a tensor (I64 or I32).

@@ -9,9 +9,9 @@ use karat_model::{Checkpoint, Error, Result};
 
 pub(crate) use decode::{indices, values};
 
-use crate::arith::{Scaled, gemm, gemm_scaled, round_rows};
+use crate::arith::{self, Panels, Scaled, product_scaled, round_rows};
 use crate::plan::{ACT_BLOCK, Numerics, Product};
-use crate::quant::q8_codes;
+use crate::quant::q8_rows;
 
 /// A resident weight `[rows, cols]`.
 pub(crate) struct Linear {
@@ -19,9 +19,9 @@ pub(crate) struct Linear {
     pub rows: usize,
     /// Input features.
     pub cols: usize,
-    f32: Option<Vec<f32>>,
-    bf16: Option<Vec<f32>>,
-    codes: Option<Codes>,
+    f32: Option<Panels>,
+    bf16: Option<Panels>,
+    codes: Option<Panels>,
 }
 
 struct Codes {
@@ -40,18 +40,20 @@ impl Linear {
         let dense = codes.dense(weight.cols);
         for product in products {
             match product {
-                Product::F32 => out.f32 = Some(dense.to_vec()),
+                Product::F32 => out.f32 = Some(Panels::pack(&dense, weight.cols)),
                 // A weight without codes has no FP8 form: it is multiplied as bf16.
                 Product::Fp8 if codes.block > 0 => {}
                 Product::Bf16 | Product::Fp8 => {
                     let mut rounded = dense.to_vec();
                     round_rows(true, &mut rounded);
-                    out.bf16 = Some(rounded);
+                    out.bf16 = Some(Panels::pack(&rounded, weight.cols));
                 }
             }
         }
         if products.contains(&Product::Fp8) && codes.block > 0 {
-            out.codes = Some(codes.with_block_of(weight.cols).map_err(|e| e.at(name))?);
+            let codes = codes.with_block_of(weight.cols).map_err(|e| e.at(name))?;
+            let scaled = Scaled { codes: &codes.values, scales: &codes.scales, block: codes.block };
+            out.codes = Some(Panels::pack_scaled(scaled, weight.cols));
         }
         Ok(out)
     }
@@ -62,9 +64,9 @@ impl Linear {
         if products.iter().any(|p| *p != Product::F32) {
             let mut rounded = values.clone();
             round_rows(true, &mut rounded);
-            out.bf16 = Some(rounded);
+            out.bf16 = Some(Panels::pack(&rounded, cols));
         }
-        out.f32 = Some(values);
+        out.f32 = Some(Panels::pack(&values, cols));
         out
     }
 
@@ -81,31 +83,21 @@ impl Linear {
         x: &[f32],
         rows: std::ops::Range<usize>,
     ) -> Vec<f32> {
-        let (k, m) = (self.cols, x.len() / self.cols);
-        let part = |v: &'_ [f32], width: usize| rows.start * width..(rows.end * width).min(v.len());
-        let mut out = vec![0.0; m * rows.len()];
-        if let (Product::Fp8, Some(codes)) = (product, &self.codes) {
-            let (mut x_codes, mut x_scales) = (vec![0.0; x.len()], vec![0.0; m * (k / ACT_BLOCK)]);
-            q8_codes(x, ACT_BLOCK, rules.act_floor, &mut x_codes, &mut x_scales);
-            let a = Scaled { codes: &x_codes, scales: &x_scales, block: ACT_BLOCK };
-            let b = Scaled {
-                codes: &codes.values[part(&codes.values, k)],
-                scales: &codes.scales[part(&codes.scales, k / codes.block)],
-                block: codes.block,
-            };
-            gemm_scaled(a, b, k, &mut out);
-            return out;
-        }
-        let (weight, x) = match product {
-            Product::F32 => (&self.f32, Cow::Borrowed(x)),
-            Product::Bf16 | Product::Fp8 => {
+        let mut out = vec![0.0; x.len() / self.cols * rows.len()];
+        let held = "a linear is loaded in every form that its plan's rules name";
+        match (product, &self.codes) {
+            (Product::Fp8, Some(codes)) => {
+                let (x_codes, x_scales) = q8_rows(x, ACT_BLOCK, rules.act_floor);
+                let x = Scaled { codes: &x_codes, scales: &x_scales, block: ACT_BLOCK };
+                product_scaled(x, codes, rows, &mut out);
+            }
+            (Product::F32, _) => arith::product(x, self.f32.as_ref().expect(held), rows, &mut out),
+            (Product::Bf16 | Product::Fp8, _) => {
                 let mut rounded = x.to_vec();
                 round_rows(true, &mut rounded);
-                (&self.bf16, Cow::Owned(rounded))
+                arith::product(&rounded, self.bf16.as_ref().expect(held), rows, &mut out);
             }
-        };
-        let weight = weight.as_ref().expect("a linear is loaded in every form that its plan's rules name");
-        gemm(&x, &weight[part(weight, k)], k, &mut out);
+        }
         out
     }
 }

@@ -1,6 +1,6 @@
 //! Sink attention of one query over window and entries (spec 2.9).
 
-use crate::arith::{bf16, exp, gemm, ln, round_rows, weighted_sums};
+use crate::arith::{bf16, exp, gemm, ln, round_rows, vectorised, weighted_sums};
 use crate::patches::attend_split;
 use crate::plan::{Attend, Numerics, Store};
 
@@ -23,26 +23,47 @@ fn fused(p: Store, q: &[f32], keys: &[f32], sink: &[f32], scale: f32, out: &mut 
     gemm(q, keys, hd, &mut scores);
     let mut dens = Vec::with_capacity(sink.len());
     for ((lse, sink), scores) in lse.iter_mut().zip(sink).zip(scores.chunks_exact_mut(n)) {
-        for s in scores.iter_mut() {
-            *s *= scale;
-        }
-        // The sink is not in the max.
-        let max = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
-        let mut den = 0.0f32;
-        for s in scores.iter_mut() {
-            let e = exp(*s - max);
-            den += e;
-            *s = if p.rounds() { bf16(e) } else { e };
-        }
-        den += exp(sink - max);
-        *lse = max + ln(den);
+        let (den, log) = softmax(scores, scale, *sink, p.rounds());
+        *lse = log;
         dens.push(den);
     }
     out.fill(0.0);
     weighted_sums(&scores, keys, hd, out);
     for (out, den) in out.chunks_exact_mut(hd).zip(dens) {
-        for v in out.iter_mut() {
-            *v /= den;
+        divide(out, den);
+    }
+}
+
+vectorised! {
+    /// Scores to unnormalised probabilities, in place; the denominator (of unrounded ones) and its log with the maximum.
+    fn softmax(scores: &mut [f32], scale: f32, sink: f32, rounds: bool) -> (f32, f32) {
+        // The sink is not in the max.
+        let mut max = f32::NEG_INFINITY;
+        for s in scores.iter_mut() {
+            *s *= scale;
+            max = max.max(*s);
+        }
+        for s in scores.iter_mut() {
+            *s = exp(*s - max);
+        }
+        let mut den = 0.0f32;
+        for e in scores.iter() {
+            den += e;
+        }
+        den += exp(sink - max);
+        if rounds {
+            for s in scores.iter_mut() {
+                *s = bf16(*s);
+            }
+        }
+        (den, max + ln(den))
+    }
+}
+
+vectorised! {
+    fn divide(x: &mut [f32], by: f32) {
+        for v in x {
+            *v /= by;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::norm::inverse_rms;
 use super::rope::Rope;
-use crate::arith::{bf16, exp, round_rows};
+use crate::arith::{bf16, exp, round_rows, vectorised};
 use crate::linear::Linear;
 use crate::plan::Numerics;
 
@@ -38,18 +38,9 @@ impl CompressorWeights {
 
     /// Softmax over the slots, separately for each channel: rows are (kvp, z), z with ape. `[hd]`, unrounded.
     pub(crate) fn pool(&self, slots: &[(&[f32], &[f32])]) -> Vec<f32> {
-        (0..self.head_dim())
-            .map(|d| {
-                let max = slots.iter().fold(f32::NEG_INFINITY, |m, (_, z)| m.max(z[d]));
-                let (mut den, mut num) = (0.0f32, 0.0f32);
-                for (kvp, z) in slots {
-                    let e = exp(z[d] - max);
-                    den += e;
-                    num = e.mul_add(kvp[d], num);
-                }
-                num / den
-            })
-            .collect()
+        let mut out = vec![0.0f32; self.head_dim()];
+        pool(slots, &mut out);
+        out
     }
 
     /// entry = rope(RMSNorm(B(pooled))) at the position of the window's first token.
@@ -70,5 +61,28 @@ impl CompressorWeights {
         }
         rope.at((window * self.ratio) as u32).apply(rules.store, &mut entry, false);
         entry
+    }
+}
+
+vectorised! {
+    /// Softmax over the slots, separately for each channel of `out`.
+    fn pool(slots: &[(&[f32], &[f32])], out: &mut [f32]) {
+        let mut max = vec![f32::NEG_INFINITY; out.len()];
+        let mut den = vec![0.0f32; out.len()];
+        for (_, z) in slots {
+            for (m, z) in max.iter_mut().zip(*z) {
+                *m = m.max(*z);
+            }
+        }
+        for (kvp, z) in slots {
+            for (((out, den), max), (kvp, z)) in out.iter_mut().zip(&mut den).zip(&max).zip(kvp.iter().zip(*z)) {
+                let e = exp(z - max);
+                *den += e;
+                *out = e.mul_add(*kvp, *out);
+            }
+        }
+        for (out, den) in out.iter_mut().zip(&den) {
+            *out /= den;
+        }
     }
 }

@@ -3,7 +3,7 @@
 use karat_model::Config;
 
 use super::rows;
-use crate::arith::{bf16, round_rows, silu};
+use crate::arith::{bf16, round_rows, silu, vectorised};
 use crate::linear::Linear;
 use crate::plan::{Numerics, Product};
 
@@ -24,20 +24,23 @@ pub(crate) fn activate(
     round_rows(rounds, &mut g);
     round_rows(rounds, &mut u);
     rows(&mut g, w1.rows, |m, row| {
-        for (g, &u) in row.iter_mut().zip(&u[m * w1.rows..]) {
-            let (gate, up) = match limit {
-                // Not `min`: it would turn a NaN gate into the limit.
-                Some(l) => (if *g > l { l } else { *g }, u.clamp(-l, l)),
-                None => (*g, u),
-            };
-            let mut a = silu(gate) * up;
-            if let Some(wt) = wt {
-                a *= wt[m];
-            }
-            *g = if rounds { bf16(a) } else { a };
-        }
+        swiglu(row, &u[m * w1.rows..(m + 1) * w1.rows], limit, wt.map(|wt| wt[m]), rounds);
     });
     g
+}
+
+vectorised! {
+    /// silu of the gate times up, both clamped, times the routing weight, stored: in place of the gate.
+    fn swiglu(g: &mut [f32], u: &[f32], limit: Option<f32>, weight: Option<f32>, rounds: bool) {
+        let most = limit.unwrap_or(f32::INFINITY);
+        for (g, u) in g.iter_mut().zip(u) {
+            // Not `min`: it would turn a NaN gate into the limit.
+            let gate = if *g > most { most } else { *g };
+            let a = silu(gate) * u.clamp(-most, most);
+            let a = if let Some(w) = weight { a * w } else { a };
+            *g = if rounds { bf16(a) } else { a };
+        }
+    }
 }
 
 /// out = Lin(a, w2): `[m,D]`, stored.

@@ -6,7 +6,7 @@ use karat_model::Config;
 
 use super::rope::Rope;
 use super::rows;
-use crate::arith::{bf16, gemm, round_rows};
+use crate::arith::{bf16, round_rows, vectorised};
 use crate::linear::Linear;
 use crate::patches::folded_scores;
 use crate::plan::{IndexFormat, IndexRule, IndexScore, Numerics, Store};
@@ -101,43 +101,59 @@ pub(crate) fn weights(rules: &Numerics, config: &Config, weights_proj: &Linear, 
     w
 }
 
-/// Scores of one query `q [Hi,di]` with head weights `w [Hi]` against the first `scores.len()` keys.
+/// Scores of one query against the first `scores.len()` keys, from its products `[Hi,n]` (q.k of values or codes), head
+/// weights `w [Hi]`, and the scales of query `[Hi]` and keys where they are codes. The sum runs over heads in order.
 pub(crate) fn score(
     rule: &IndexRule,
-    di: usize,
-    q: &[f32],
-    q_scales: &[f32],
+    products: &[f32],
     w: &[f32],
-    keys: &Vectors,
+    q_scales: &[f32],
+    key_scales: &[f32],
     scores: &mut [f32],
 ) {
-    let (n, heads) = (scores.len(), w.len());
+    let n = scores.len();
     if n == 0 {
         return;
     }
-    let values = &keys.values[..n * di];
+    scores.fill(0.0);
     if let IndexScore::Folded { bf16_product } = rule.score {
-        folded_scores(q, q_scales, w, values, &keys.scales[..n], bf16_product, scores);
+        folded_scores(products, w, q_scales, key_scales, bf16_product, scores);
         return;
     }
-    let chain = rule.score == IndexScore::Bf16Chain;
-    let mut products = vec![0.0; n * heads];
-    gemm(values, q, di, &mut products);
-    for (score, products) in scores.iter_mut().zip(products.chunks_exact(heads)) {
-        let mut sum = 0.0f32;
-        for (&p, &w) in products.iter().zip(w) {
-            if chain {
-                sum += bf16(relu(bf16(p)) * w);
-            } else {
-                sum = relu(p).mul_add(w, sum);
+    match rule.score {
+        IndexScore::Bf16Chain => bf16_chain(products, w, scores),
+        _ => f32_chain(products, w, scores),
+    }
+}
+
+vectorised! {
+    /// `scores += B(relu(B(product)) * w)`, head by head, then rounded.
+    fn bf16_chain(products: &[f32], w: &[f32], scores: &mut [f32]) {
+        for (products, w) in products.chunks_exact(scores.len()).zip(w) {
+            for (sum, p) in scores.iter_mut().zip(products) {
+                *sum += bf16(relu(bf16(*p)) * w);
             }
         }
-        *score = if chain { bf16(sum) } else { sum };
+        for s in scores {
+            *s = bf16(*s);
+        }
+    }
+}
+
+vectorised! {
+    /// `scores += relu(product) * w`, head by head.
+    fn f32_chain(products: &[f32], w: &[f32], scores: &mut [f32]) {
+        for (products, w) in products.chunks_exact(scores.len()).zip(w) {
+            for (sum, p) in scores.iter_mut().zip(products) {
+                *sum = relu(*p).mul_add(*w, *sum);
+            }
+        }
     }
 }
 
 /// max(x, 0) that keeps a NaN.
-#[inline]
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "hot loops must be compiled with the features of their caller")]
 pub(crate) fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }

@@ -1,7 +1,7 @@
 //! RMSNorm (spec 2.4).
 
 use super::rows;
-use crate::arith::{bf16, dot};
+use crate::arith::{bf16, dot, vectorised};
 use crate::plan::Numerics;
 
 /// rsqrt(mean(x^2) + eps) of one vector.
@@ -14,9 +14,16 @@ pub(crate) fn rms_norm(rules: &Numerics, x: &mut [f32], weight: &[f32], eps: f32
     let rounds = rules.store.rounds();
     rows(x, weight.len(), |_, row| {
         let r = inverse_rms(row, eps);
-        for (v, w) in row.iter_mut().zip(weight) {
+        scale(row, weight, r, rounds);
+    });
+}
+
+vectorised! {
+    /// B(w * (x * r)) in place.
+    pub(crate) fn scale(x: &mut [f32], weight: &[f32], r: f32, rounds: bool) {
+        for (v, w) in x.iter_mut().zip(weight) {
             let y = w * (*v * r);
             *v = if rounds { bf16(y) } else { y };
         }
-    });
+    }
 }

@@ -26,8 +26,10 @@ pub(crate) fn down(
     });
     let part = width / groups;
     let mut z = vec![0.0; o.len() / width * groups * rank];
+    let mut x = Vec::with_capacity(o.len() / groups);
     for g in 0..groups {
-        let x: Vec<f32> = o.chunks_exact(width).flat_map(|row| row[g * part..(g + 1) * part].iter().copied()).collect();
+        x.clear();
+        o.chunks_exact(width).for_each(|row| x.extend_from_slice(&row[g * part..(g + 1) * part]));
         let y = wo_a.apply_rows(rules.wo_a, rules, &x, g * rank..(g + 1) * rank);
         for (z, y) in z.chunks_exact_mut(groups * rank).zip(y.chunks_exact(rank)) {
             z[g * rank..(g + 1) * rank].copy_from_slice(y);

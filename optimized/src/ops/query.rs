@@ -5,7 +5,7 @@ use karat_model::Config;
 use super::norm::{inverse_rms, rms_norm};
 use super::rope::Rope;
 use super::rows;
-use crate::arith::{bf16, dot, round_rows};
+use crate::arith::{bf16, round_rows, sum, vectorised};
 use crate::linear::Linear;
 use crate::plan::{Numerics, QueryNorm};
 
@@ -32,6 +32,7 @@ pub(crate) fn up(
     round_rows(rules.store.rounds(), &mut q);
     rows(&mut q, wq_b.rows, |s, row| {
         let turn = rope.at(position(s));
+        let mut squares = Vec::new();
         for head in row.chunks_exact_mut(hd) {
             match rules.query_norm {
                 QueryNorm::Fused => {
@@ -41,7 +42,7 @@ pub(crate) fn up(
                     }
                     round_rows(rules.store.rounds(), &mut head[..hd - rd]);
                 }
-                QueryNorm::Bf16Chain => bf16_norm(head, eps),
+                QueryNorm::Bf16Chain => bf16_norm(head, &mut squares, eps),
             }
             turn.apply(rules.store, head, false);
         }
@@ -49,13 +50,28 @@ pub(crate) fn up(
     q
 }
 
-/// The per-head norm with square, mean, +eps, rsqrt and product each rounded to bf16 (D2).
-fn bf16_norm(head: &mut [f32], eps: f32) {
-    let squares: Vec<f32> = head.iter().map(|&v| bf16(v * v)).collect();
-    let ones = vec![1.0; squares.len()];
-    let mean = bf16(dot(&squares, &ones) / squares.len() as f32);
+/// The per-head norm (`squares` is scratch) with square, mean, +eps, rsqrt and product each rounded to bf16 (D2).
+fn bf16_norm(head: &mut [f32], squares: &mut Vec<f32>, eps: f32) {
+    squares.clear();
+    squares.resize(head.len(), 0.0);
+    bf16_squares(head, squares);
+    let mean = bf16(sum(squares) / head.len() as f32);
     let r = bf16(1.0 / bf16(mean + eps).sqrt());
-    for v in head.iter_mut() {
-        *v = bf16(*v * r);
+    bf16_scale(head, r);
+}
+
+vectorised! {
+    fn bf16_squares(x: &[f32], out: &mut [f32]) {
+        for (s, v) in out.iter_mut().zip(x) {
+            *s = bf16(v * v);
+        }
+    }
+}
+
+vectorised! {
+    fn bf16_scale(x: &mut [f32], r: f32) {
+        for v in x {
+            *v = bf16(*v * r);
+        }
     }
 }

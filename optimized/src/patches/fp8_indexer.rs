@@ -9,7 +9,7 @@ use karat_model::{Config, Error, Result};
 use karat_seam::{Op, Phase};
 
 use super::{Claim, Patch, PatchOption, Risk};
-use crate::arith::{bf16, gemm};
+use crate::arith::{bf16, vectorised};
 use crate::ops::index::relu;
 use crate::plan::{IndexFormat, IndexRule, IndexScore};
 
@@ -52,27 +52,26 @@ fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Scores of one query against `keys [t,di]` (codes) with `key_scales [t]`; `q [Hi,di]` are codes with `q_scales [Hi]`.
-pub(crate) fn folded_scores(
-    q: &[f32],
-    q_scales: &[f32],
-    weights: &[f32],
-    keys: &[f32],
-    key_scales: &[f32],
-    bf16_product: bool,
-    scores: &mut [f32],
-) {
-    let heads = weights.len();
-    let di = q.len() / heads;
-    let folded: Vec<f32> = weights.iter().zip(q_scales).map(|(w, s)| w * s).collect();
-    let mut products = vec![0.0; scores.len() * heads];
-    gemm(keys, q, di, &mut products);
-    for ((score, products), key_scale) in scores.iter_mut().zip(products.chunks_exact(heads)).zip(key_scales) {
-        let mut sum = 0.0f32;
-        for (&p, &w) in products.iter().zip(&folded) {
-            let p = if bf16_product { bf16(p) } else { p };
-            sum = relu(p).mul_add(w, sum);
+vectorised! {
+    /// Scores of one query (zero on entry) from code products `[Hi,n]`, head weights `[Hi]`, and the scales of its heads
+    /// `[Hi]` and of the keys `[n]`.
+    pub(crate) fn folded_scores(
+        products: &[f32],
+        weights: &[f32],
+        q_scales: &[f32],
+        key_scales: &[f32],
+        bf16_product: bool,
+        scores: &mut [f32],
+    ) {
+        for (products, (w, s)) in products.chunks_exact(scores.len()).zip(weights.iter().zip(q_scales)) {
+            let folded = w * s;
+            for (sum, p) in scores.iter_mut().zip(products) {
+                let p = if bf16_product { bf16(*p) } else { *p };
+                *sum = relu(p).mul_add(folded, *sum);
+            }
         }
-        *score = sum * key_scale;
+        for (s, key) in scores.iter_mut().zip(key_scales) {
+            *s *= key;
+        }
     }
 }

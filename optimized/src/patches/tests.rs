@@ -85,8 +85,10 @@ fn folded_scores_are_the_dequantised_ones() {
     let (qs, ks): (Vec<f32>, Vec<f32>) =
         (qs.iter().map(|s| s.abs() + 0.1).collect(), ks.iter().map(|s| s.abs() + 0.1).collect());
     let mut scores = [vec![0.0; n], vec![0.0; n]];
-    folded_scores(&q, &qs, &w, &keys, &ks, false, &mut scores[0]);
-    folded_scores(&q, &qs, &w, &keys, &ks, true, &mut scores[1]);
+    let mut products = vec![0.0; heads * n];
+    crate::arith::gemm(&q, &keys, di, &mut products);
+    folded_scores(&products, &w, &qs, &ks, false, &mut scores[0]);
+    folded_scores(&products, &w, &qs, &ks, true, &mut scores[1]);
     for t in 0..n {
         let (mut want, mut size) = (0f64, 0f64);
         for h in 0..heads {

@@ -1,10 +1,12 @@
 //! Quantisers of spec 2.12, as codes (raw f32 values of the format) and scales.
+#![expect(clippy::inline_always, reason = "hot loops must be compiled with the features of their caller")]
 
 mod hadamard;
 
 pub use hadamard::hadamard;
 
-use crate::arith::{e2m1, e4m3};
+use crate::arith::{e2m1, e4m3, vectorised};
+use crate::ops::tasks;
 
 /// Largest E4M3 value.
 const E4M3_MAX: f32 = 448.0;
@@ -12,70 +14,87 @@ const E4M3_MAX: f32 = 448.0;
 const E2M1_MAX: f32 = 6.0;
 
 /// 2^ceil(log2(x)) of a positive x, by its bits: the exponent, plus one when the mantissa is not zero.
+#[inline(always)]
 fn power_of_two_at_least(x: f32) -> f32 {
     let bits = x.to_bits();
     let exponent = (bits >> 23) + u32::from(bits & 0x7f_ffff != 0);
     f32::from_bits(exponent << 23)
 }
 
+#[inline(always)]
 fn largest(x: &[f32], floor: f32) -> f32 {
-    // A NaN must not hide behind `max`: it makes the scale and with it the whole block NaN.
-    x.iter().fold(floor, |a, &v| if v.is_nan() || a.is_nan() { f32::NAN } else { a.max(v.abs()) })
+    // By the bits, where a NaN is larger than anything: it makes the scale and with it the whole block NaN.
+    f32::from_bits(x.iter().fold(floor.to_bits(), |a, &v| a.max(v.to_bits() & 0x7fff_ffff)))
 }
 
-/// Q8 codes of one row: E4M3 values with a power-of-two scale for each `block` channels; the block's maximum is floored.
-/// `codes` has the row's length, `scales` one value a block.
-pub(crate) fn q8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
-    debug_assert!(x.len().is_multiple_of(block));
-    for ((x, codes), scale) in x.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales) {
-        let a = largest(x, floor);
-        let s = if a.is_nan() { f32::NAN } else { power_of_two_at_least(a * (1.0 / E4M3_MAX)) };
-        *scale = s;
-        for (c, &v) in codes.iter_mut().zip(x) {
-            *c = e4m3((v / s).clamp(-E4M3_MAX, E4M3_MAX));
-        }
+/// Codes of one block with a power-of-two scale; `limit` is the format's largest value, `round` its grid.
+#[inline(always)]
+fn block_codes(x: &[f32], floor: f32, limit: f32, round: fn(f32) -> f32, codes: &mut [f32]) -> f32 {
+    let a = largest(x, floor);
+    let s = if a.is_nan() { f32::NAN } else { power_of_two_at_least(a * (1.0 / limit)) };
+    // The inverse of a power of two is exact, and so is the product.
+    let inverse = 1.0 / s;
+    for (c, &v) in codes.iter_mut().zip(x) {
+        *c = round((v * inverse).clamp(-limit, limit));
     }
+    s
 }
 
-/// Q8(x, block) in place: values code * scale.
-pub fn q8(x: &mut [f32], block: usize, floor: f32) {
-    in_place(x, block, |x, codes, scales| q8_codes(x, block, floor, codes, scales));
-}
-
-/// Q4(x, block) in place: E2M1 values with a power-of-two scale, maximum floored at 6 * 2^-126.
-pub fn q4(x: &mut [f32], block: usize) {
-    let floor = E2M1_MAX * f32::MIN_POSITIVE;
-    in_place(x, block, |x, codes, scales| {
-        let a = largest(x, floor);
-        let s = if a.is_nan() { f32::NAN } else { power_of_two_at_least(a * (1.0 / E2M1_MAX)) };
-        scales[0] = s;
-        for (c, &v) in codes.iter_mut().zip(x) {
-            *c = e2m1((v / s).clamp(-E2M1_MAX, E2M1_MAX));
-        }
-    });
-}
-
-/// FP8 codes of one row with ONE f32 scale for each `block` channels: s = max/448, not rounded to a power of two.
-pub(crate) fn fp8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
-    debug_assert!(x.len().is_multiple_of(block));
-    for ((x, codes), scale) in x.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales) {
-        let s = largest(x, floor) / E4M3_MAX;
-        *scale = s;
-        for (c, &v) in codes.iter_mut().zip(x) {
-            *c = e4m3((v / s).clamp(-E4M3_MAX, E4M3_MAX));
-        }
-    }
-}
-
-/// Quantises block by block and writes code * scale back. The product is exact where the scale is a power of two.
-fn in_place(x: &mut [f32], block: usize, quantise: impl Fn(&[f32], &mut [f32], &mut [f32])) {
+/// Quantises block by block and writes code * scale back: exact, because the scale is a power of two.
+#[inline(always)]
+fn in_place(x: &mut [f32], block: usize, floor: f32, limit: f32, round: fn(f32) -> f32) {
     debug_assert!(x.len().is_multiple_of(block));
     let mut codes = vec![0.0; block];
     for x in x.chunks_exact_mut(block) {
-        let mut scale = [0.0];
-        quantise(x, &mut codes, &mut scale);
+        let scale = block_codes(x, floor, limit, round, &mut codes);
         for (v, c) in x.iter_mut().zip(&codes) {
-            *v = c * scale[0];
+            *v = c * scale;
+        }
+    }
+}
+
+vectorised! {
+    /// Q8 codes: E4M3 values with a power-of-two scale for each `block` channels; the block's maximum is floored.
+    /// `codes` has the length of `x`, `scales` one value a block.
+    fn q8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
+        for ((x, codes), scale) in x.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales) {
+            *scale = block_codes(x, floor, E4M3_MAX, e4m3, codes);
+        }
+    }
+}
+
+/// Codes `[rows, k]` and scales `[rows, k / block]` of rows whose length `block` divides.
+pub(crate) fn q8_rows(x: &[f32], block: usize, floor: f32) -> (Vec<f32>, Vec<f32>) {
+    let (mut codes, mut scales) = (vec![0.0; x.len()], vec![0.0; x.len() / block]);
+    tasks(&mut codes, &mut scales, block, |first, codes, scales| {
+        q8_codes(&x[first..first + codes.len()], block, floor, codes, scales);
+    });
+    (codes, scales)
+}
+
+vectorised! {
+    /// Q8(x, block) in place: values code * scale.
+    pub fn q8(x: &mut [f32], block: usize, floor: f32) {
+        in_place(x, block, floor, E4M3_MAX, e4m3);
+    }
+}
+
+vectorised! {
+    /// Q4(x, block) in place: E2M1 values with a power-of-two scale, maximum floored at 6 * 2^-126.
+    pub fn q4(x: &mut [f32], block: usize) {
+        in_place(x, block, E2M1_MAX * f32::MIN_POSITIVE, E2M1_MAX, e2m1);
+    }
+}
+
+vectorised! {
+    /// FP8 codes with ONE f32 scale for each `block` channels: s = max/448, not rounded to a power of two.
+    pub(crate) fn fp8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
+        for ((x, codes), scale) in x.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales) {
+            let s = largest(x, floor) / E4M3_MAX;
+            *scale = s;
+            for (c, &v) in codes.iter_mut().zip(x) {
+                *c = e4m3((v / s).clamp(-E4M3_MAX, E4M3_MAX));
+            }
         }
     }
 }

@@ -236,6 +236,15 @@ fn sweep<T: Real, M: Machine, const R: usize, const H: usize>(
     ks: Range<usize>,
     sink: &mut impl Sink<T>,
 ) {
+    if !M::IS_FAST || T::IS_WIDE {
+        // The f64 mode and the plain loops of this machine need no speed: every shape of tile costs seconds of compiling.
+        for p in panels {
+            for r in 0..rows.len() {
+                tile::<T, M::Panel<T>, 1, 1>(rows, r, w, p, &ks, sink);
+            }
+        }
+        return;
+    }
     let half = panels.end == w.panels() && w.width(panels.end - 1) <= LANES / 2;
     let whole = panels.start..panels.end - usize::from(half);
     let mut r = 0;

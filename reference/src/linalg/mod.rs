@@ -56,6 +56,7 @@ mod simd_vector;
 mod softmax;
 #[cfg(test)]
 mod tests;
+mod weight;
 
 pub(crate) use gemm::{Buffers, matmul, matmul_here, matmul_into};
 pub(crate) use map::{Function, Function2, map, zip_map};
@@ -69,6 +70,7 @@ pub use simd::{Isa, K_BLOCK, LANES};
 pub(crate) use simd::{Job, dispatch};
 pub(crate) use simd_vector::Machine;
 pub(crate) use softmax::{PoolBuffers, SinkSoftmax, pool_slots};
+pub use weight::Weight;
 
 /// Version of the arithmetic on this page. It enters [`karat_seam::Path::identity`].
 pub const NUMERICS_VERSION: u32 = 1;

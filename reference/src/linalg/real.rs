@@ -42,6 +42,8 @@ pub trait Real:
     const NEG_INFINITY: Self;
     /// Name of the mode in identities and messages.
     const MODE: &'static str;
+    /// Whether this is the f64 mode.
+    const IS_WIDE: bool;
 
     /// LANES values in AVX2 registers.
     #[cfg(target_arch = "x86_64")]
@@ -109,6 +111,7 @@ impl Real for f32 {
     const ONE: Self = 1.0;
     const NEG_INFINITY: Self = f32::NEG_INFINITY;
     const MODE: &'static str = "f32";
+    const IS_WIDE: bool = false;
     #[cfg(target_arch = "x86_64")]
     type Avx2Panel = Pair<__m256>;
     #[cfg(target_arch = "x86_64")]
@@ -163,6 +166,7 @@ impl Real for f64 {
     const ONE: Self = 1.0;
     const NEG_INFINITY: Self = f64::NEG_INFINITY;
     const MODE: &'static str = "f64";
+    const IS_WIDE: bool = true;
     #[cfg(target_arch = "x86_64")]
     type Avx2Panel = [f64; LANES];
     #[cfg(target_arch = "x86_64")]

@@ -93,6 +93,8 @@ impl Square<f32> for __m256 {
 
 /// The registers of an instruction set.
 pub(crate) trait Machine {
+    /// Whether its loops are this processor's own: worth many shapes of tiles.
+    const IS_FAST: bool;
     /// LANES values of T.
     type Panel<T: Real>: Vector<T>;
     /// Half of LANES values of T.
@@ -103,6 +105,7 @@ pub(crate) trait Machine {
 pub(crate) struct Plain;
 
 impl Machine for Plain {
+    const IS_FAST: bool = !cfg!(target_arch = "x86_64");
     type Panel<T: Real> = [T; LANES];
     type Half<T: Real> = [T; LANES / 2];
 }
@@ -145,6 +148,7 @@ pub(crate) struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 impl Machine for Avx2 {
+    const IS_FAST: bool = true;
     type Panel<T: Real> = T::Avx2Panel;
     type Half<T: Real> = T::Avx2Half;
 }
@@ -155,6 +159,7 @@ pub(crate) struct Avx512;
 
 #[cfg(target_arch = "x86_64")]
 impl Machine for Avx512 {
+    const IS_FAST: bool = true;
     type Panel<T: Real> = T::Avx512Panel;
     type Half<T: Real> = T::Avx2Half;
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::Scenario;
+use super::{Content, Scenario};
 use crate::cut::{Cut, Interruption};
 use karat_model::prompt::{Effort, Role};
 
@@ -66,9 +66,9 @@ fn errors_name_file_line_and_cause() {
 #[test]
 fn builtins_load_and_unknown_names_list_them() {
     for builtin in crate::list() {
-        let scenario = Scenario::builtin(builtin.name).unwrap();
-        assert_eq!(scenario.name, builtin.name);
-        assert!(!scenario.title.is_empty());
+        let content = Content::builtin(builtin.name).unwrap();
+        assert_eq!(content.name(), builtin.name);
+        assert!(!content.title().is_empty());
     }
     let error = Scenario::builtin("nothing").unwrap_err().to_string();
     assert!(error.contains("tic-tac-toe"), "{error}");

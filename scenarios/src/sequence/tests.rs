@@ -155,29 +155,45 @@ fn the_story_has_its_shape() {
     let story = Scenario::builtin("tic-tac-toe").unwrap();
     let r = render(&story).unwrap();
     let shown = turns(&r);
-    assert_eq!(shown.len(), 2);
-    assert_eq!(shown.iter().map(|t| t.ends_with('!')).collect::<Vec<_>>(), [true, false]);
-    assert!(
-        shown[0].contains("write a tic tac toe html page<A><think>]G[One page")
-            && shown[0].contains("</think><!DOCTYPE")
-    );
-    assert!(shown[1].starts_with("P[$<U>to a file<A><think>]G[") && shown[1].contains("invoke name=\"write_file\""));
-    assert!(shown[1].ends_with("</｜DSML｜tool_calls>$]"));
+    assert_eq!(shown.iter().map(|t| t.ends_with('!')).collect::<Vec<_>>(), [false, true, false, false, false, false]);
+    assert!(shown[1].contains("write a page about the tiny tower.<A><think>]G[i write the page.</think><page>"));
+    assert!(shown[2].starts_with("P[$<U>to a file<A><think>]G[the user wants the page"), "{}", shown[2]);
+    assert!(shown[2].contains("invoke name=\"write_file\"") && shown[2].ends_with("</｜DSML｜tool_calls>$]"));
+    assert!(shown[5].ends_with("</think>the owner of the tiny tower is petra.$]"), "{}", shown[5]);
     let n = r.sequence.ids.len();
-    assert!((1300..2000).contains(&n), "{n} ids");
     assert!(r.sequence.ids.iter().all(|&id| id < 512));
     // Both kinds of phase are worth auditing.
     let of = |kind| r.sequence.spans().iter().filter(|s| s.kind == kind).map(|s| s.end - s.start).sum::<u32>();
     assert!(of(Prompt) > 500 && of(Generated) > 500, "{} prompt, {} generated", of(Prompt), of(Generated));
-    // The first turn, rendered alone, is a prefix: tools keep the reasoning.
+    // The first turns, rendered alone, are a prefix: tools keep the reasoning.
     let mut first = story.clone();
-    first.messages.truncate(3);
-    first.interruptions.truncate(3);
+    first.messages.truncate(5);
+    first.interruptions.truncate(5);
+    first.marks.truncate(5);
     let first = render(&first).unwrap().sequence;
     assert!(r.sequence.ids.starts_with(&first.ids));
-    assert_eq!(first.turns, r.sequence.turns[..1]);
+    assert_eq!(first.turns, r.sequence.turns[..2]);
     assert_eq!(r.text, MADE.0.decode(&r.sequence.ids).unwrap());
     assert_eq!(r.parts.last().map(|p| p.range.end), Some(n));
+}
+
+#[test]
+fn the_story_asks_what_it_told() {
+    let r = render(&Scenario::builtin("tic-tac-toe").unwrap()).unwrap();
+    let asked: Vec<(&str, &str)> = r.asks.iter().map(|a| (a.kind, a.expected.as_str())).collect();
+    assert_eq!(asked, [("interrupted", "tiny tower"), ("fact", "K472"), ("fact", "petra")]);
+    for ask in &r.asks {
+        // One id a byte: the answer begins with the space before it.
+        assert_eq!(MADE.0.decode(&r.sequence.ids[ask.positions()]).unwrap(), format!(" {}", ask.expected));
+        let alone = MADE.0.decode(&ask.alone).unwrap();
+        assert!(alone.ends_with(&format!(" {}", ask.expected)) && alone.contains("be brief."), "{alone}");
+        assert_eq!(alone.matches("<｜User｜>").count(), 1, "{alone}");
+        let told = ask.told.unwrap() as usize;
+        assert_eq!(
+            MADE.0.decode(&r.sequence.ids[told..told + ask.answer.len()]).unwrap(),
+            format!(" {}", ask.expected)
+        );
+    }
 }
 
 proptest! {

@@ -17,7 +17,7 @@ const GEMM: &[&str] =
 const ALLOWED: &[(&str, &[&str])] = &[
     ("audit", &["rayon", "serde", "serde_json", "sha2", "thiserror"]),
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
-    ("cli", &["anyhow", "clap", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
+    ("cli", &["anyhow", "clap", "ctrlc", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
     ("diff", &["half", "libm", "rayon", "thiserror"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),
@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("optimized", &["gemm", "half", "rayon", "serde", "sha2", "thiserror"]),
     ("reference", &["libm", "ndarray", "rayon", "sha2", "thiserror"]),
-    ("scenarios", &["serde", "serde_json", "thiserror", "toml"]),
+    ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
     ("trace", &["half", "memmap2", "safetensors", "serde", "serde_json", "sha2", "thiserror"]),

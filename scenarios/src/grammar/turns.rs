@@ -1,11 +1,11 @@
 //! Turns: what a user and the assistant do with facts, tools, interruptions and small talk.
 
-use crate::marks::{Mark, mark};
-use crate::small_talk::SmallTalk;
-use crate::talk::{Fact, Field, Talk, answer, plant};
+use super::marks::{Mark, mark};
+use super::small_talk::SmallTalk;
+use super::talk::{Fact, Field, Talk, answer, plant};
 
 /// How a fact is told.
-fn told(t: &mut Talk, f: &Fact) -> String {
+pub(crate) fn told(t: &mut Talk, f: &Fact) -> String {
     let (field, name) = (f.field.word(), &f.name);
     match t.r.below(5) {
         0 => format!("remember: the {field} of the {name} is{}.", plant(f, " ")),
@@ -144,6 +144,11 @@ pub fn ask(t: &mut Talk, i: usize) {
 
 /// The user asks for many facts at once.
 pub fn ask_list(t: &mut Talk, which: &[usize]) {
+    ask_list_after(t, "", which);
+}
+
+/// The same behind other words of the same message.
+pub(crate) fn ask_list_after(t: &mut Talk, before: &str, which: &[usize]) {
     let mut questions = Vec::new();
     let mut answers = Vec::new();
     for &i in which {
@@ -152,7 +157,7 @@ pub fn ask_list(t: &mut Talk, which: &[usize]) {
         questions.push(format!("{} of {}", f.field.word(), f.name));
         answers.push(format!("{} of {}:{}", f.field.word(), f.name, answer(&f, " ")));
     }
-    t.user(format!("answer each: {}.", questions.join("; ")));
+    t.user(format!("{before}answer each: {}.", questions.join("; ")));
     t.assistant("the user has a list of questions.", answers.join("\n"));
 }
 
@@ -170,6 +175,7 @@ pub fn interrupt(t: &mut Talk, s: &mut SmallTalk, sentences: usize) {
     let words: Vec<&str> = body.trim_end().split_inclusive(' ').collect();
     let keep = t.r.between(words.len() / 2, words.len()).max(1);
     let cut = words[..keep].concat().trim_end().to_owned();
+    t.interrupted.push(t.messages.len());
     t.assistant(&format!("i write the {kind}."), mark(&cut, Mark::Free));
     let order = *t.r.pick(&["to a file", "put it into a file.", "no, to a file please."]);
     t.user(order);

@@ -2,14 +2,14 @@
 
 use karat_model::prompt::{Effort, EncodeOptions, Json, Message, Role};
 
-use crate::random::Random;
-use crate::small_talk::{SmallTalk, tally};
-use crate::talk::Talk;
-use crate::turns;
-use crate::words::TOOLS;
+use super::random::Random;
+use super::small_talk::{SmallTalk, tally};
+use super::talk::Talk;
+use super::turns;
+use super::words::TOOLS;
 
 /// A family of conversations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Many facts over many turns, asked along the way and at the end.
     Facts,
@@ -44,6 +44,26 @@ impl Family {
         (Self::Tally, 14),
         (Self::Mixed, 6),
     ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Facts => "facts",
+            Self::Own => "own",
+            Self::Tools => "tools",
+            Self::Interrupted => "interrupted",
+            Self::Corrections => "corrections",
+            Self::Needle => "needle",
+            Self::Burst => "burst",
+            Self::Tally => "tally",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// The family with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::SHARES.iter().map(|(family, _)| *family).find(|family| family.name() == name)
+    }
 
     /// One by share.
     pub fn draw(r: &mut Random) -> Self {
@@ -99,9 +119,12 @@ pub struct Drawn {
     pub messages: Vec<Message>,
     /// Options of the encoder.
     pub options: EncodeOptions,
+    /// Messages (by index) that the client cut.
+    pub interrupted: Vec<usize>,
 }
 
-fn system(t: &mut Talk, tools_text: &str) {
+/// A system message, with tools where the talk has them.
+pub(crate) fn system(t: &mut Talk, tools_text: &str) {
     let text =
         *t.r.pick(&["you are a helpful assistant.", "you are a careful assistant. be brief.", "answer from memory."]);
     let mut m = Message::new(Role::System, text);
@@ -174,7 +197,8 @@ pub fn draw(family: Family, mut r: Random, budget: usize, texts: (&str, &str)) -
         turns::ask_topic(&mut t, &s);
     }
     finish(family, &mut t);
-    Drawn { messages: t.messages, options: EncodeOptions { thinking, drop_thinking: true, effort } }
+    let options = EncodeOptions { thinking, drop_thinking: true, effort };
+    Drawn { messages: t.messages, options, interrupted: t.interrupted }
 }
 
 /// Tokens that the questions still open will need.

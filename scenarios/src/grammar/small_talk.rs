@@ -1,9 +1,9 @@
 //! Small talk with a leading topic, and logs with a leading signal: what only a look at the whole can tell.
 
-use crate::marks::{Mark, mark};
-use crate::random::Random;
-use crate::talk::Talk;
-use crate::words::{QUALITIES, SIGNALS, TOPICS, VERBS};
+use super::marks::{Mark, mark};
+use super::random::Random;
+use super::talk::Talk;
+use super::words::{QUALITIES, SIGNALS, TOPICS, VERBS};
 
 /// Sentences whose nouns lean to one topic, counted.
 pub struct SmallTalk {

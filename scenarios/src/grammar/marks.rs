@@ -40,18 +40,39 @@ pub fn mark(text: &str, mark: Mark) -> String {
     [OPEN, digit(kind), digit(fact / 1000), digit(fact % 1000)].iter().collect::<String>() + text + &CLOSE.to_string()
 }
 
-/// The text without any marks.
-pub fn strip(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+/// A text in pieces, each inside one mark or none, without the marks.
+pub(crate) fn pieces(text: &str) -> Vec<(String, Option<Mark>)> {
+    let mut out = Vec::new();
+    let (mut piece, mut mark) = (String::new(), None);
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
-        match c {
-            OPEN => drop(chars.by_ref().nth(2)),
-            CLOSE => {}
-            other => out.push(other),
+        if c != OPEN && c != CLOSE {
+            piece.push(c);
+            continue;
         }
+        if !piece.is_empty() {
+            out.push((std::mem::take(&mut piece), mark));
+        }
+        mark = (c == OPEN).then(|| {
+            let mut digit = || chars.next().map_or(0, |c| (c as u32).saturating_sub(BASE));
+            let (kind, thousands, rest) = (digit(), digit(), digit());
+            let fact = (thousands * 1000 + rest) as u16;
+            match kind {
+                PLANT => Mark::Plant { fact },
+                FREE => Mark::Free,
+                kind => Mark::Answer { fact, kind: kind as u8 },
+            }
+        });
+    }
+    if !piece.is_empty() {
+        out.push((piece, mark));
     }
     out
+}
+
+/// The text without any marks.
+pub fn strip(text: &str) -> String {
+    pieces(text).into_iter().map(|(piece, _)| piece).collect()
 }
 
 /// What a stretch of a clean prompt is.
@@ -59,6 +80,8 @@ pub fn strip(text: &str) -> String {
 pub struct Label {
     /// The encoder's word for it.
     pub part: Part,
+    /// Index of the message that it belongs to, if any.
+    pub message: Option<usize>,
     /// Whether the assistant wrote it.
     pub assistant: bool,
     /// The mark it lies in.
@@ -71,37 +94,12 @@ pub fn clean(prompt: &Prompt, assistant: &[bool]) -> (Prompt, Vec<Label>) {
     let (mut spans, mut labels) = (Vec::new(), Vec::new());
     for span in &prompt.spans {
         let by = span.message.is_some_and(|m| assistant[m]);
-        let mut mark = None;
-        let mut start = text.len();
-        let mut chars = prompt.text[span.range.clone()].chars();
-        let mut close = |text: &String, start: &mut usize, mark: Option<Mark>| {
-            if text.len() > *start {
-                spans.push(PartSpan { message: Some(labels.len()), part: span.part, range: *start..text.len() });
-                labels.push(Label { part: span.part, assistant: by, mark });
-                *start = text.len();
-            }
-        };
-        while let Some(c) = chars.next() {
-            match c {
-                OPEN => {
-                    close(&text, &mut start, mark);
-                    let mut digit = || chars.next().map_or(0, |c| c as u32 - BASE);
-                    let (kind, thousands, rest) = (digit(), digit(), digit());
-                    let fact = (thousands * 1000 + rest) as u16;
-                    mark = Some(match kind {
-                        PLANT => Mark::Plant { fact },
-                        FREE => Mark::Free,
-                        kind => Mark::Answer { fact, kind: kind as u8 },
-                    });
-                }
-                CLOSE => {
-                    close(&text, &mut start, mark);
-                    mark = None;
-                }
-                other => text.push(other),
-            }
+        for (piece, mark) in pieces(&prompt.text[span.range.clone()]) {
+            let start = text.len();
+            text.push_str(&piece);
+            spans.push(PartSpan { message: Some(labels.len()), part: span.part, range: start..text.len() });
+            labels.push(Label { part: span.part, message: span.message, assistant: by, mark });
         }
-        close(&text, &mut start, mark);
     }
     (Prompt { text, spans }, labels)
 }

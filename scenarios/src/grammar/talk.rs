@@ -2,9 +2,9 @@
 
 use karat_model::prompt::{Arguments, Message, Role, ToolCall};
 
-use crate::marks::{Mark, mark, strip};
-use crate::random::Random;
-use crate::words::{ADJECTIVES, CITIES, LETTERS, NOUNS, PEOPLE};
+use super::marks::{Mark, mark, strip};
+use super::random::Random;
+use super::words::{ADJECTIVES, CITIES, LETTERS, NOUNS, PEOPLE};
 
 /// What a fact says about a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,8 @@ pub struct Talk {
     pub messages: Vec<Message>,
     /// Facts so far.
     pub facts: Vec<Fact>,
+    /// Messages (by index) that the client cut.
+    pub interrupted: Vec<usize>,
     /// Tools are offered.
     pub tools: bool,
     /// The model thinks before it answers.
@@ -81,6 +83,7 @@ impl Talk {
             r,
             messages: Vec::new(),
             facts: Vec::new(),
+            interrupted: Vec::new(),
             tools,
             thinking,
             used: 3,

@@ -1,0 +1,163 @@
+//! Recall: whether the candidate still knows what the conversation told it.
+//!
+//! Teacher-forced: the ids of the scenario are given, and at every position of an answer the most likely id must be the
+//! expected one. With greedy decoding this is the same as generating the answer.
+
+mod alone;
+mod answers;
+mod free;
+mod pass;
+mod run;
+mod score;
+mod takeover;
+
+use std::collections::BTreeMap;
+
+use karat_bundle::{PatchRow, RecallRow, judge};
+use karat_model::prompt::Tokenizer;
+use karat_optimized::{Optimized, Plan};
+use karat_reference::{Golden, Mode};
+use karat_scenarios::Ask;
+use karat_seam::{Path, Phase, Recorder, Requests, RowId, Site, Tap};
+
+use self::answers::{Answer, Picked, answers};
+use self::score::Named;
+use crate::job::Job;
+use crate::lockstep::Walk;
+use crate::{Candidate, Lockstep, Result};
+
+pub use run::recall;
+
+/// So many conversations of a patch set are searched for the layer that loses them.
+const SEARCHED: usize = 8;
+
+/// Answers of one candidate as a run left them.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) patch_set: String,
+    pub(crate) history: String,
+    pub(crate) answers: Vec<Answer>,
+    /// Phase of the answer's last token, by answer.
+    pub(crate) phases: Vec<Phase>,
+}
+
+/// Keeps the logits of all answers, at the end of a lockstep run.
+pub(crate) fn keep(walk: &mut Walk<'_, '_>, golden: &Recorder) {
+    let Lockstep { asks, candidates, .. } = walk.setup;
+    if asks.iter().all(Vec::is_empty) {
+        return;
+    }
+    let ours = picked(golden, asks);
+    for (candidate, runner) in candidates.iter().zip(&walk.runners) {
+        let answers = answers(asks, &ours, &picked(&runner.seen, asks));
+        let phase = |a: &Answer| candidate.path.phase_of(last_row(asks, a));
+        let phases = answers.iter().map(phase).collect();
+        let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
+        walk.out.asked.push(Asked { patch_set, history, answers, phases });
+    }
+}
+
+/// The row that predicts the answer's last id.
+pub(crate) fn last_row(asks: &[Vec<Ask>], answer: &Answer) -> RowId {
+    let end = asks[answer.seq][answer.question].answer.end;
+    RowId::new(answer.seq as u32, end.saturating_sub(2))
+}
+
+fn picked(seen: &Recorder, asks: &[Vec<Ask>]) -> Picked {
+    let site = Site { block: karat_seam::Block::Head, tap: Tap::Logits };
+    let mut out = Picked::default();
+    for seq in 0..asks.len() as u32 {
+        if let Some(logits) = seen.get(site, seq) {
+            out.take(&logits.rows, &logits.tensor, asks);
+        }
+    }
+    out
+}
+
+/// Finds the layers at which a patch set loses answers of a sequence; nothing where its path can't be run again.
+pub(crate) type Search<'a> = dyn Fn(&str, usize, &[Ask]) -> Result<Vec<Option<u64>>> + 'a;
+
+/// Rows of `recall.csv` for what a run kept.
+pub(crate) fn rows(job: &Job<'_>, asked: &[Asked], search: &Search<'_>) -> Result<Vec<RecallRow>> {
+    let tokenizer = Tokenizer::of(&job.checkpoint).ok();
+    let inputs = &job.inputs;
+    let alone = alone::measure(job, asked)?;
+    let mut out = Vec::new();
+    for asked in asked {
+        let mut lost: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (answer, phase) in asked.answers.iter().zip(&asked.phases) {
+            let sequence = &inputs.requests.seqs[answer.seq];
+            let ask = &inputs.asks[answer.seq][answer.question];
+            let named = Named {
+                scenario: inputs.scenarios.get(answer.seq).map_or("", String::as_str),
+                variant: inputs.variants.get(answer.seq).map_or("file", String::as_str),
+                conversation: &sequence.id,
+                history: &asked.history,
+                patch_set: &asked.patch_set,
+                phase: phase.name(),
+                finish_reason: "forced",
+            };
+            let alone = alone.get(&(answer.seq, answer.question));
+            let row = score::row(&named, &sequence.ids, ask, answer, alone, tokenizer.as_ref())?;
+            let counts = judge::recall::counts(&row) && judge::recall::golden_is_right(&row);
+            if counts && !judge::recall::candidate_is_right(&row) {
+                lost.entry(answer.seq).or_default().push(out.len());
+            }
+            out.push(row);
+        }
+        for (seq, which) in lost.into_iter().take(SEARCHED) {
+            let question = |&i: &usize| inputs.asks[seq][out[i].question as usize].clone();
+            let asks: Vec<Ask> = which.iter().map(question).collect();
+            for (i, layer) in which.into_iter().zip(search(&asked.patch_set, seq, &asks)?) {
+                out[i].lost_at_layer = layer;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Runs the optimized path of a patch set once more, on the one sequence.
+pub(crate) fn searcher<'a>(
+    job: &'a Job<'_>,
+    plans: Vec<(String, Plan)>,
+) -> impl Fn(&str, usize, &[Ask]) -> Result<Vec<Option<u64>>> + 'a {
+    move |set, seq, asks| {
+        let Some((_, plan)) = plans.iter().find(|(name, _)| name == set) else { return Ok(Vec::new()) };
+        let requests = Requests { seqs: vec![job.inputs.requests.seqs[seq].clone()] };
+        let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+        let candidate = Optimized::new(job.checkpoint.clone(), requests, plan.clone(), job.threads)?;
+        takeover::lost_at(&golden, &candidate, asks, job.stop)
+    }
+}
+
+/// What any candidate recalls of the job's conversations, which must be those of its path.
+pub fn recall_of(job: &Job<'_>, candidate: &Candidate<'_>) -> Result<Vec<RecallRow>> {
+    let (asks, requests) = (&job.inputs.asks, &job.inputs.requests);
+    let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let [ours, theirs] = [&golden as &dyn Path, candidate.path].map(|path| run::picked(path, job));
+    let answers = answers(asks, &ours?, &theirs?);
+    let phases = answers.iter().map(|a| candidate.path.phase_of(last_row(asks, a))).collect();
+    let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
+    // With one sequence the paths at hand can be run once more; otherwise the layers stay unknown.
+    let search = |_: &str, _: usize, asks: &[Ask]| match requests.seqs.len() {
+        1 => takeover::lost_at(&golden, candidate.path, asks, job.stop),
+        _ => Ok(Vec::new()),
+    };
+    rows(job, &[Asked { patch_set, history, answers, phases }], &search)
+}
+
+/// Fills in how many answers each patch loses beyond stock.
+pub(crate) fn lost_by_patches(patches: &mut [PatchRow], rows: &[RecallRow]) {
+    let lost = |set: &str| -> Option<i64> {
+        let of_set = rows.iter().filter(|r| r.patch_set == set && judge::recall::counts(r));
+        let mut wrong = None;
+        for row in of_set {
+            let n = wrong.get_or_insert(0);
+            *n += i64::from(!judge::recall::candidate_is_right(row));
+        }
+        wrong
+    };
+    for patch in patches {
+        patch.recall_lost = lost(&format!("stock+{}", patch.patch)).zip(lost("stock")).map(|(a, b)| a - b);
+    }
+}

@@ -1,0 +1,128 @@
+//! `karat recall`: golden and candidates over many conversations, logits only.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Walls, judge};
+use karat_optimized::{History, Optimized, Plan};
+use karat_reference::{Golden, Mode};
+use karat_seam::{Path, Requests};
+
+use super::answers::{Picked, answers};
+use super::{Asked, free, last_row, pass, rows, searcher};
+use crate::job::{Inputs, Job, peak_memory};
+use crate::progress::Steps;
+use crate::{Result, Subject, finish};
+
+/// Tokens of one pass, unless one conversation is longer.
+const TOKENS: usize = 8192;
+
+/// Golden and the subject's last patch set (golden alone without a subject) over the job's conversations, and what is
+/// recalled. `margin`: the share of answers whose loss must be ruled out.
+pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> Result<Bundle> {
+    let start = Instant::now();
+    let set = subject.and_then(|s| s.sets().pop());
+    let mut run = job.provenance();
+    run.policy = Policy { recall_margin: margin.filter(|_| set.is_some()), ..Policy::default() };
+    let batches = batches(&job.inputs);
+    let mut steps = Steps::new(job.progress, job.stop, batches.len() as u64 * 2);
+    let mut wall = Walls::default();
+    let mut found: Vec<RecallRow> = Vec::new();
+    let mut passes = 0.0;
+    for batch in &batches {
+        let part = Job { inputs: part(&job.inputs, batch), ..job.again() };
+        let tokens: usize = part.inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
+        steps.next(&format!("golden, {} of {} conversations, {tokens} tokens", batch.len(), job.inputs.asks.len()))?;
+        let asks = &part.inputs.asks;
+        let requests = &part.inputs.requests;
+        let begun = Instant::now();
+        let golden = Golden::new(part.checkpoint.clone(), requests.clone(), Mode::F32, part.threads)?;
+        let ours = picked(&golden, &part)?;
+        wall.golden += begun.elapsed().as_secs_f64();
+        passes += 1.0;
+        let Some((name, patches)) = &set else {
+            let answers = answers(asks, &ours, &ours);
+            let phases = answers.iter().map(|a| golden.phase_of(last_row(asks, a))).collect();
+            let asked = Asked { patch_set: "golden".to_owned(), history: "cold".to_owned(), answers, phases };
+            let mut new = rows(&part, &[asked], &|_, _, _| Ok(Vec::new()))?;
+            free::run(&part, &mut new, None)?;
+            found.append(&mut new);
+            continue;
+        };
+        steps.next(&format!("{name}, {tokens} tokens"))?;
+        let begun = Instant::now();
+        let history = match (part.inputs.chunks.first().copied().flatten(), subject.map(|s| s.history)) {
+            (Some(size), Some(History::Cold)) => History::Chunked { size },
+            (_, asked) => asked.unwrap_or(History::Cold),
+        };
+        let stock = subject.map(|s| s.stock).unwrap_or(karat_optimized::Stock::Official);
+        let plan = Plan { stock, patches: patches.clone(), history };
+        let path = Optimized::new(part.checkpoint.clone(), requests.clone(), plan.clone(), part.threads)?;
+        let answers = answers(asks, &ours, &picked(&path, &part)?);
+        let phases = answers.iter().map(|a| path.phase_of(last_row(asks, a))).collect();
+        wall.candidate += begun.elapsed().as_secs_f64();
+        passes += 1.0;
+        let asked = Asked { patch_set: name.clone(), history: history.to_string(), answers, phases };
+        let mut new = rows(&part, &[asked], &searcher(&part, vec![(name.clone(), plan.clone())]))?;
+        free::run(&part, &mut new, Some(&plan))?;
+        found.append(&mut new);
+    }
+    run.candidate = candidate(subject, set.map(|(name, _)| name));
+    run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()));
+    wall.total = start.elapsed().as_secs_f64();
+    wall.diff = wall.total - wall.golden - wall.candidate;
+    run.wall_s = wall;
+    run.peak_memory_bytes = peak_memory();
+    let mut bundle = Bundle { run, recall: found, ..Bundle::default() };
+    bundle.verdict = judge(&bundle.evidence(), &bundle.run.policy);
+    bundle.verdict.forward_equivalents = passes;
+    Ok(bundle)
+}
+
+fn candidate(subject: Option<&Subject>, set: Option<String>) -> RunCandidate {
+    let name = if subject.is_some() { "optimized" } else { "golden" };
+    let claims = subject.map_or("f32", |s| s.stock.name());
+    RunCandidate { name: name.to_owned(), claims: claims.to_owned(), patch_sets: set.into_iter().collect() }
+}
+
+/// One pass; the logits of the answering turns.
+pub(super) fn picked(path: &dyn Path, part: &Job<'_>) -> Result<Picked> {
+    let (rows, logits) = pass::whole(path, part.stop, None)?;
+    let mut out = Picked::default();
+    out.take(&rows, &logits, &part.inputs.asks);
+    Ok(out)
+}
+
+/// Sequences that run together: served alike, and short ones in one pass. In the order of the inputs.
+fn batches(inputs: &Inputs) -> Vec<Vec<usize>> {
+    let mut open: BTreeMap<Option<usize>, (usize, Vec<usize>)> = BTreeMap::new();
+    let mut out = Vec::new();
+    for (seq, sequence) in inputs.requests.seqs.iter().enumerate() {
+        if inputs.asks.get(seq).is_none_or(Vec::is_empty) {
+            continue;
+        }
+        let chunk = inputs.chunks.get(seq).copied().flatten();
+        let (tokens, batch) = open.entry(chunk).or_default();
+        if *tokens + sequence.ids.len() > TOKENS && !batch.is_empty() {
+            out.push(std::mem::take(batch));
+            *tokens = 0;
+        }
+        *tokens += sequence.ids.len();
+        batch.push(seq);
+    }
+    out.extend(open.into_values().map(|(_, batch)| batch).filter(|b| !b.is_empty()));
+    out.sort();
+    out
+}
+
+fn part(inputs: &Inputs, batch: &[usize]) -> Inputs {
+    let pick = |list: &[String]| batch.iter().map(|&i| list.get(i).cloned().unwrap_or_default()).collect();
+    Inputs {
+        requests: Requests { seqs: batch.iter().map(|&i| inputs.requests.seqs[i].clone()).collect() },
+        scenarios: pick(&inputs.scenarios),
+        variants: pick(&inputs.variants),
+        asks: batch.iter().map(|&i| inputs.asks[i].clone()).collect(),
+        chunks: batch.iter().map(|&i| inputs.chunks.get(i).copied().flatten()).collect(),
+        free: batch.iter().map(|&i| inputs.free.get(i).copied().unwrap_or_default()).collect(),
+    }
+}

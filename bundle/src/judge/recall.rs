@@ -1,0 +1,113 @@
+//! What recall says about a run: answers lost and gained against golden, with bounds, and conversations that were lost.
+
+mod bounds;
+
+use std::collections::BTreeMap;
+
+use crate::judge::Policy;
+use crate::{Finding, RecallRow, Verdict};
+
+pub use bounds::{Bounds, Counts, bounds};
+
+/// An answer that golden holds by so many nats is not lost to rounding.
+const HELD: f64 = 4.0;
+
+/// True when the answer counts: a truncated one is neither right nor lost.
+pub fn counts(row: &RecallRow) -> bool {
+    row.symptom != "truncated"
+}
+
+/// True when golden gives the whole answer.
+pub fn golden_is_right(row: &RecallRow) -> bool {
+    row.matched_golden == row.answer_tokens
+}
+
+/// True when the candidate gives the whole answer.
+pub fn candidate_is_right(row: &RecallRow) -> bool {
+    row.matched_candidate == row.answer_tokens
+}
+
+/// Answers lost and gained by each conversation of one patch set.
+pub fn paired<'a>(rows: impl IntoIterator<Item = &'a RecallRow>) -> Vec<Counts> {
+    let mut by: BTreeMap<(&str, &str, &str), Counts> = BTreeMap::new();
+    for row in rows.into_iter().filter(|r| counts(r)) {
+        let one = by.entry((&row.scenario, &row.conversation, &row.history)).or_default();
+        one.answers += 1;
+        one.lost += u64::from(golden_is_right(row) && !candidate_is_right(row));
+        one.gained += u64::from(!golden_is_right(row) && candidate_is_right(row));
+    }
+    by.into_values().collect()
+}
+
+/// Patch sets in the order of their first row.
+pub fn patch_sets(rows: &[RecallRow]) -> Vec<&str> {
+    let mut sets: Vec<&str> = Vec::new();
+    for row in rows {
+        if !sets.contains(&row.patch_set.as_str()) {
+            sets.push(&row.patch_set);
+        }
+    }
+    sets
+}
+
+/// What bears on the verdict.
+pub(super) fn findings(rows: &[RecallRow], policy: &Policy) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for set in patch_sets(rows) {
+        let of_set: Vec<&RecallRow> = rows.iter().filter(|r| r.patch_set == set).collect();
+        let forgot: Vec<&&RecallRow> = of_set.iter().filter(|r| r.symptom == "amnesia").collect();
+        if let Some(first) = forgot.first() {
+            let reason = format!(
+                "{set}: {} of {} answers are those of a model that saw the last turn only (amnesia), first {}, question {}",
+                forgot.len(),
+                of_set.len(),
+                first.conversation,
+                first.question,
+            );
+            out.push(Finding::new(Verdict::Fail, reason));
+        }
+        let held = |r: &&&RecallRow| counts(r) && r.worst_margin_golden >= HELD && !candidate_is_right(r);
+        let broken: Vec<&&RecallRow> = of_set.iter().filter(held).collect();
+        if let Some(first) = broken.iter().max_by(|a, b| a.worst_margin_golden.total_cmp(&b.worst_margin_golden)) {
+            let layer = first.lost_at_layer.map(|l| format!(", lost at layer {l}")).unwrap_or_default();
+            let reason = format!(
+                "{set}: {} answers that golden holds by {HELD} nats or more are lost, first {:?} of {} (held by {:.1}{layer})",
+                broken.len(),
+                first.expected,
+                first.conversation,
+                first.worst_margin_golden,
+            );
+            out.push(Finding::new(Verdict::Fail, reason));
+        }
+        out.extend(inferior(set, &of_set, policy));
+    }
+    out
+}
+
+/// The test of non-inferiority: the upper 95 % bound of (lost - gained) per answer against the margin.
+fn inferior(set: &str, rows: &[&RecallRow], policy: &Policy) -> Option<Finding> {
+    let margin = policy.recall_margin?;
+    let paired = paired(rows.iter().copied());
+    let b = bounds(&paired);
+    let percent = |v: f64| format!("{:.2} %", 100.0 * v);
+    let seen = format!(
+        "{set}: {} lost, {} gained of {} answers in {} conversations",
+        b.lost,
+        b.gained,
+        b.answers,
+        paired.len()
+    );
+    if b.lower > margin {
+        let reason = format!("{seen}: at least {} are lost, {} may", percent(b.lower), percent(margin));
+        return Some(Finding::new(Verdict::Fail, reason));
+    }
+    // A bound that is no number (no answers) proves nothing either.
+    if b.upper <= margin {
+        return None;
+    }
+    let reason = format!("{seen}: a loss of up to {} can't be ruled out, {} may", percent(b.upper), percent(margin));
+    Some(Finding::new(Verdict::Unproven, reason))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! `karat recall`.
+
+use karat_audit::{Job, Subject};
+use karat_optimized::History;
+
+use super::audit::low_precision;
+use crate::args::{Globals, Recall};
+use crate::failure::{Failure, Result};
+use crate::later::refuse_given;
+use crate::progress::Progress;
+use crate::{inputs, model, output, stop, summary};
+
+pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
+    refuse_given(&[("--endpoint", args.endpoint.is_some()), ("--api", args.api.is_some())])?;
+    if !(args.margin > 0.0 && args.margin < 100.0) {
+        return Err(Failure::usage(format!("--margin: expected a share over 0 and under 100, found {}", args.margin)));
+    }
+    let subject = match args.golden {
+        true => None,
+        false => {
+            let (stock, patches) = low_precision(args.stock.as_deref(), args.patches.as_deref(), &args.without)?;
+            Some(Subject { stock, patches, history: History::Cold })
+        }
+    };
+    let source = model::open(args.model.as_deref())?;
+    let all: Vec<String> = karat_scenarios::list().iter().map(|b| b.name.to_owned()).collect();
+    let names = if args.scenarios.is_empty() { &all } else { &args.scenarios };
+    let inputs = inputs::scenarios(&source.checkpoint, names)?;
+    if inputs.asks.iter().all(Vec::is_empty) {
+        return Err(Failure::usage("these scenarios ask nothing (no `answers`): there is nothing to recall"));
+    }
+    let progress = Progress::new(globals);
+    let job = Job {
+        checkpoint: source.checkpoint.clone(),
+        random_weights: source.random_weights,
+        inputs,
+        taps: None,
+        layers: None,
+        floor: false,
+        threads: globals.threads(),
+        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args().skip(1).collect(),
+        progress: &progress,
+        stop: stop::on_interrupt(),
+    };
+    let bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
+    progress.finish();
+    if let Some(out) = &args.out {
+        karat_bundle::write(out, &bundle)?;
+    }
+    if globals.json {
+        output::json(&summary::json(&bundle));
+    } else {
+        output::stdout(&summary::recall_text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+    }
+    Ok(bundle.verdict.exit_code)
+}

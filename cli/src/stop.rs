@@ -1,0 +1,18 @@
+//! Ctrl-C: the first ends the run between two layers, with exit code 130 and nothing half-written; the second at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Takes over the interrupt signal and gives the flag that it sets. Only for commands that look at the flag.
+pub(crate) fn on_interrupt() -> &'static AtomicBool {
+    let handler = || {
+        if STOP.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        eprintln!("interrupted: stopping after this step; press again to stop at once");
+    };
+    // Where no handler can be set, Ctrl-C ends the process as it always does.
+    let _ = ctrlc::set_handler(handler);
+    &STOP
+}
