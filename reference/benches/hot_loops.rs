@@ -1,10 +1,14 @@
 //! Times each hot loop on every instruction set of this machine: `cargo bench -p karat-reference`.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput};
 use karat_reference::linalg::Isa;
 use karat_reference::workloads::workloads;
 
-fn hot_loops(criterion: &mut Criterion) {
+fn main() {
+    let criterion = Criterion::default().sample_size(20).warm_up_time(Duration::from_millis(100));
+    let mut criterion = criterion.measurement_time(Duration::from_millis(500)).configure_from_args();
     for &isa in Isa::available().iter().rev() {
         let mut group = criterion.benchmark_group(format!("{isa:?}"));
         for workload in workloads(isa).expect("a thread starts") {
@@ -13,12 +17,7 @@ fn hot_loops(criterion: &mut Criterion) {
             }
             group.bench_function(workload.name, |bencher| bencher.iter(|| workload.run()));
         }
+        group.finish();
     }
+    criterion.final_summary();
 }
-
-criterion_group! {
-    name = benches;
-    config = Criterion::default().sample_size(20).measurement_time(std::time::Duration::from_millis(500)).warm_up_time(std::time::Duration::from_millis(100));
-    targets = hot_loops
-}
-criterion_main!(benches);

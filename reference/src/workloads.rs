@@ -94,7 +94,7 @@ fn attention() -> Box<dyn Fn(Isa) + Send + Sync> {
     let width = config.num_attention_heads * config.head_dim;
     let (q, window) = (values(queries * width, 3), values((64 + queries) * config.head_dim, 4));
     let (entries, sink) = (values(total * config.head_dim, 5), values(config.num_attention_heads, 6));
-    let selected: Vec<u8> = (0..queries * total).map(|i| u8::from((i * 7 + i / total) % 2 == 0)).collect();
+    let selected: Vec<u8> = (0..queries * total).map(|i| u8::from((i * 7 + i / total).is_multiple_of(2))).collect();
     Box::new(move |isa| {
         let keys = Keys { first: 0, window: &window, entries: &entries, selected: &selected };
         std::hint::black_box(attend(Ctx { config: &config, isa }, &q, keys, &sink, 64));

@@ -64,6 +64,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         std::fs::write(root.join(TABLE), format!("{head}{body}"))
             .with_context(|| format!("failed to write {TABLE}"))?;
         println!("counts: {TABLE} written");
+    } else if table.is_empty() {
+        println!("counts: nothing to compare with, {TABLE} is missing; `cargo xtask counts --update` writes it");
     } else if !changed.is_empty() || !gone.is_empty() {
         bail!(
             "{} of {} loops changed by more than {} %{}: {}. If that is meant, `cargo xtask counts --update`",
