@@ -58,7 +58,10 @@ fn main() -> Result<()> {
                 let mut seen = Decisions::default();
                 let logits = session.extend(ids(number(1)?)?, &mut seen)?;
                 let values = logits.as_f32("logits")?;
-                std::fs::write(format!("{stem}.logits"), values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>())?;
+                std::fs::write(
+                    format!("{stem}.logits"),
+                    values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(),
+                )?;
                 std::fs::write(format!("{stem}.choices"), seen.bytes())?;
                 serde_json::json!({"rows": logits.rows(), "width": logits.width(), "decisions": seen.0.len()})
             }

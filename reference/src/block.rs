@@ -186,10 +186,8 @@ impl<T: Real> Resident<'_, T> {
         let (ctx, c, w) = (self.ctx, self.ctx.config, self.weights);
         let (d, k, inner) = (c.hidden_size, c.num_experts_per_tok, c.moe_intermediate_size);
         let stride = c.hc_mult * d;
-        let pieces: Vec<Vec<FfnPiece<T>>> = parts
-            .iter()
-            .map(|part| self.ffn_in(&mut *sees[part.lane], part))
-            .collect::<Result<_>>()?;
+        let pieces: Vec<Vec<FfnPiece<T>>> =
+            parts.iter().map(|part| self.ffn_in(&mut *sees[part.lane], part)).collect::<Result<_>>()?;
         let mut routed = Vec::new();
         for piece in pieces.iter().flatten() {
             routed.push(Routed { x: &piece.x, idx: &piece.idx, wt: &piece.wt });

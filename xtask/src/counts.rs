@@ -58,9 +58,11 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     let gone: Vec<&String> = table.keys().filter(|name| !counts.contains_key(*name)).collect();
     if args.update {
-        let head = "# Instructions of one run of each hot loop on AVX2. `cargo xtask counts --update` writes this file.\n";
+        let head =
+            "# Instructions of one run of each hot loop on AVX2. `cargo xtask counts --update` writes this file.\n";
         let body = toml::to_string(&counts).context("failed to write the table")?;
-        std::fs::write(root.join(TABLE), format!("{head}{body}")).with_context(|| format!("failed to write {TABLE}"))?;
+        std::fs::write(root.join(TABLE), format!("{head}{body}"))
+            .with_context(|| format!("failed to write {TABLE}"))?;
         println!("counts: {TABLE} written");
     } else if !changed.is_empty() || !gone.is_empty() {
         bail!(
