@@ -75,7 +75,7 @@ impl<T: Real> Mix<'_, T> {
     #[inline(always)]
     fn tile<V: Vector<T>, const R: usize, const P: usize>(&mut self, i: usize, d: usize, width: usize) {
         let a = ColumnsOf::<T, R>::new(self.a, self.m, i);
-        let b = Within::<T, P>::new(self.rows, d, V::LEN);
+        let b = Within::<T, P>::new(&self.rows, d, V::LEN);
         let k = self.rows.len();
         if k <= 2 * K_BLOCK && self.den.is_none() {
             let sums = short::<T, V, R, P>(a, b, k);

@@ -159,7 +159,7 @@ pub(super) struct Within<'a, T, const P: usize> {
 impl<'a, T, const P: usize> Within<'a, T, P> {
     /// P times `lanes` columns from `first` on.
     #[inline(always)]
-    pub(super) fn new(rows: Scattered<'a, T>, first: usize, lanes: usize) -> Self {
+    pub(super) fn new(rows: &Scattered<'a, T>, first: usize, lanes: usize) -> Self {
         assert!(first + P * lanes <= rows.width, "the columns are there");
         Self { rows: rows.rows, first, lanes }
     }

@@ -139,7 +139,7 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
 ) -> Result<Vec<Vec<T>>, W::Error> {
     sum_over_experts(ctx, parts, |buffers, e, users| {
         let act = weighted(ctx, parts, users, &*w.up(e)?, buffers);
-        down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?, buffers)
+        Ok(down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?, buffers))
     })
 }
 
@@ -174,14 +174,14 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     let inner = ctx.config.moe_intermediate_size;
     sum_over_experts(ctx, parts, |buffers, e, users| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        down(ctx, &act, &*w.down(e)?, buffers)
+        Ok(down(ctx, &act, &*w.down(e)?, buffers))
     })
 }
 
-fn down<T: Real, E>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>, buffers: &mut Buffers<T>) -> Result<Vec<T>, E> {
+fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>, buffers: &mut Buffers<T>) -> Vec<T> {
     let mut y = vec![T::ZERO; act.len() * w2.n()];
     matmul_here(ctx.isa, act, w2, &mut y, buffers);
-    Ok(y)
+    y
 }
 
 /// Sums of the outputs `[users,D]` that `run(expert, users)` gives, experts in ascending id.
