@@ -14,6 +14,8 @@ pub(super) const UNSAFE: &[&str] = &[
     "optimized/src/arith/simd_dot.rs",
     "optimized/src/arith/simd_panels.rs",
     "reference/src/linalg/simd.rs",
+    "reference/src/linalg/simd_chain.rs",
+    "reference/src/linalg/simd_vector.rs",
     "trace/src/mmap.rs",
 ];
 
