@@ -36,14 +36,21 @@ def decode(n, steps):
     return {"seconds": sorted(took)[len(took) // 2]}
 
 
+def ranked(scores, k, dim=-1, **_):
+    """topk with golden's rule for equal scores: the lower index. torch.topk leaves them open, and a score of a few index
+    heads is often exactly 0."""
+    values, indices = torch.sort(scores, dim=dim, descending=True, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
+
+
 def decisions(n, stem):
-    """Writes logits (STEM.logits, f32 [n, V]) and every decision: (layer, kind, row, margin, choices) as STEM.choices, one
+    """With exact ties decided by golden's rule: writes logits (STEM.logits, f32 [n, V]) and every decision: (layer, kind, row, margin, choices) as STEM.choices, one
     row a line of i32 words; margins relative to the largest score of the row, as f32 bits."""
     rows = []
 
     def keep(kind, layer, scores, k):
         visible = scores > float("-inf")
-        top = scores.topk(min(k + 1, scores.shape[-1]), -1)
+        top = ranked(scores, min(k + 1, scores.shape[-1]))
         largest = scores.masked_fill(~visible, 0).abs().amax(-1).clamp_min(1e-30)
         counted = visible.sum(-1)
         for row in range(scores.shape[0]):
@@ -68,8 +75,13 @@ def decisions(n, stem):
                 keep(0, i, out[0].masked_fill(future, float("-inf")), k)
 
             hooks.append(indexer.scorer.register_forward_hook(scores))
-    with torch.inference_mode():
-        logits = MODEL(ids(n), use_cache=False).logits[0]
+    usual = torch.Tensor.topk
+    torch.Tensor.topk = ranked
+    try:
+        with torch.inference_mode():
+            logits = MODEL(ids(n), use_cache=False).logits[0]
+    finally:
+        torch.Tensor.topk = usual
     for hook in hooks:
         hook.remove()
     logits.numpy().astype("<f4").tofile(stem + ".logits")

@@ -21,7 +21,7 @@ fn import(name: &str, content: &str, more: &[&str]) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join(name), content).unwrap();
     karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "mini"]).expect(0);
-    karat(dir.path(), &[&["scenario", "import", name, "--model", "mini"], more].concat())
+    karat(dir.path(), &[&["scenario", "import", name, "--model", "mini"][..], more].concat())
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Work<'_> {
             let between = before.expected.end..behind.expected.start;
             let blocks_only = |i: usize| movable(self.e.kind(i)).is_some() || self.e.of(i).trim().is_empty();
             let mut open = (self.open(before), self.open(behind));
-            let texts = |side: &Side, atoms: &[usize]| atoms.iter().all(|&i| side.kind(i) == Kind::Text);
+            let texts = |side: &Side, atoms: &[usize]| atoms.iter().all(|&i| matches!(side.kind(i), Kind::Text | BOS));
             open.0.0.append(&mut open.1.0);
             open.0.1.append(&mut open.1.1);
             let (e, f) = open.0;

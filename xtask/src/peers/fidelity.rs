@@ -34,7 +34,7 @@ pub(super) struct Fidelity {
 /// Compares what two workers wrote about the first `n` tokens.
 pub(super) fn compare(ours: &Path, theirs: &Path, n: usize) -> Result<Fidelity> {
     let (a, b) = (floats(ours)?, floats(theirs)?);
-    if a.len() != b.len() || a.is_empty() || a.len() % n != 0 {
+    if a.len() != b.len() || a.is_empty() || !a.len().is_multiple_of(n) {
         bail!("{} and {} logits for {n} rows", a.len(), b.len());
     }
     let width = a.len() / n;

@@ -33,7 +33,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> 
     let (mut peer, _) =
         Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
     let (mut diff, ready) = Worker::start("peer_diff", Command::new(&setting.diff).arg(&threads))?;
-    report.versions(&peer.ask("versions 0")?, ready["isa"].as_str().unwrap_or("?"));
+    report.versions(&peer.ask("versions")?, ready["isa"].as_str().unwrap_or("?"));
     ceilings(setting, report, &mut diff, &mut peer)?;
     products(setting, report, &mut diff, &mut peer)?;
     comparators(setting, report, &mut diff, &mut peer)

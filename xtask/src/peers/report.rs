@@ -212,7 +212,9 @@ impl Report {
         out.push_str(
             "\nFidelity in the same run, golden against transformers: rel-L2 of rows of logits, and decisions (entries of the\n\
              indexer, experts) with the margin that transformers had, relative to the row's largest score. A first flip is one\n\
-             with no other in an earlier layer at its row or before; the others may be its echo.\n\n\
+             with no other in an earlier layer at its row or before; the others may be its echo. In this pass, and only in it,\n\
+             transformers breaks exact ties as golden does, to the lower index: torch.topk leaves them open, and with the mini\n\
+             model's 4 index heads a score is often exactly 0.\n\n\
              | tokens | p50 | p99.9 | max | rows above 1e-5 | without a near-tie | decisions | flips | first flips | their largest margin |\n\
              |---|---|---|---|---|---|---|---|---|---|\n",
         );
