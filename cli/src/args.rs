@@ -63,7 +63,7 @@ pub(crate) enum Command {
     },
     /// Check this machine and run a short self-test
     Doctor(Doctor),
-    /// List and render scenarios
+    /// List, render and import scenarios
     Scenario {
         /// What to do with scenarios.
         #[command(subcommand)]
@@ -317,8 +317,9 @@ pub(crate) enum Scenario {
         #[arg(long, value_name = "DIR")]
         model: Option<PathBuf>,
     },
-    #[command(hide = true)]
-    Import(crate::later::Anything),
+    /// Conversations of a file or a server's log; compares the prompts that the server made of them with golden's
+    /// (exit 0 equal, 1 not, 4 nothing to compare)
+    Import(crate::cmd::import::Import),
 }
 
 /// `karat patches`.

@@ -18,8 +18,11 @@ use crate::ops::{
 use crate::state::{CompressorState, LayerState};
 use crate::weights::BlockWeights;
 
-/// Rows of a sequence that go through the attention half at a time.
-const PIECE: usize = 2048;
+/// Rows of a sequence that go through an op at a time: their tensors stay in the caches from op to op.
+const PIECE: usize = 256;
+/// The same where a visitor looks at index scores or selections, whose rows are as long as there are entries at the end
+/// of a piece.
+const WIDE_PIECE: usize = 2048;
 
 /// Consecutive rows of one sequence of one lane, from the state that the rows before them left.
 pub(crate) struct Part<'a, T> {
@@ -52,15 +55,22 @@ impl<T: Real> Resident<'_, T> {
     pub(crate) fn run(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
         for part in parts.iter_mut() {
             let stride = self.ctx.config.hc_mult * self.ctx.config.hidden_size;
-            for (i, rows) in part.rows.chunks(PIECE).enumerate() {
-                let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
-                let range = i * PIECE * stride..(i * PIECE + rows.len()) * stride;
+            let see = &mut *sees[part.lane];
+            let wide = self.wanted(see, Tap::AttnIndexScore) || self.wanted(see, Tap::AttnSelected);
+            let piece = if wide { WIDE_PIECE } else { PIECE };
+            for (i, rows) in part.rows.chunks(piece).enumerate() {
+                let mut eye = Eye { see: &mut *see, block: self.block, rows };
+                let range = i * piece * stride..(i * piece + rows.len()) * stride;
                 let after =
                     self.attention(&mut eye, part.given, part.forced, &mut part.state, &part.h[range.clone()])?;
                 part.h[range].copy_from_slice(&after);
             }
         }
         self.feed_forward(sees, parts)
+    }
+
+    fn wanted(&self, see: &dyn Visitor, tap: Tap) -> bool {
+        see.want(Site { block: self.block, tap }) != Want::Skip
     }
 
     /// Coefficients and collapse; `taps` are pre, post, comb, collapsed.
@@ -174,54 +184,86 @@ impl<T: Real> Resident<'_, T> {
 
     fn feed_forward(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
         let (ctx, c, w) = (self.ctx, self.ctx.config, self.weights);
-        let (d, k) = (c.hidden_size, c.num_experts_per_tok);
-        let mut branches = Vec::with_capacity(parts.len());
-        for part in parts.iter() {
-            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
-            let taps = [Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb, Tap::HcFfnCollapsed];
-            let (mix, collapsed) = self.mix_in(&mut eye, &w.hc_ffn, &part.h, taps)?;
-            let mut x = rms_norm(ctx.isa, &collapsed, &w.ffn_norm, c.rms_norm_eps);
-            eye.tap(Tap::FfnIn, &[d], &mut x)?;
-            let mut logits = route::router_logits(ctx, &x, &w.router);
-            eye.tap(Tap::FfnRouterLogits, &[c.n_routed_experts], &mut logits)?;
-            let first = part.state.n - part.rows.len();
-            let mut idx = match part.forced.filter(|f| !f.experts.is_empty()) {
-                Some(forced) => forced_experts(forced, first, part.rows.len(), k, c.n_routed_experts)?,
-                None => route::choose(ctx, &logits, &w.router, part.ids),
-            };
-            eye.indices(Tap::FfnIdx, k, c.n_routed_experts, &mut idx)?;
-            let mut wt = route::weights(ctx, &logits, &idx);
-            eye.tap(Tap::FfnWt, &[k], &mut wt)?;
-            branches.push((mix, x, idx, wt));
+        let (d, k, inner) = (c.hidden_size, c.num_experts_per_tok, c.moe_intermediate_size);
+        let stride = c.hc_mult * d;
+        let pieces: Vec<Vec<FfnPiece<T>>> = parts
+            .iter()
+            .map(|part| self.ffn_in(&mut *sees[part.lane], part))
+            .collect::<Result<_>>()?;
+        let mut routed = Vec::new();
+        for piece in pieces.iter().flatten() {
+            routed.push(Routed { x: &piece.x, idx: &piece.idx, wt: &piece.wt });
         }
-
-        let routed: Vec<_> = branches.iter().map(|(_, x, idx, wt)| Routed { x, idx, wt }).collect();
-        let wanted =
-            |see: &&mut dyn Visitor| see.want(Site { block: self.block, tap: Tap::FfnExpertAct }) != Want::Skip;
-        let sums = if sees.iter().any(wanted) {
+        let sums = if sees.iter().any(|see| self.wanted(&**see, Tap::FfnExpertAct)) {
             let mut acts = experts::expert_act(ctx, &routed, &w.experts).map_err(Error::source)?;
-            for (part, act) in parts.iter().zip(&mut acts) {
-                let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
-                eye.tap(Tap::FfnExpertAct, &[k, c.moe_intermediate_size], act)?;
+            let mut act = acts.iter_mut();
+            for (part, pieces) in parts.iter().zip(&pieces) {
+                for (rows, act) in part.rows.chunks(PIECE).zip(act.by_ref().take(pieces.len())) {
+                    let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
+                    eye.tap(Tap::FfnExpertAct, &[k, inner], act)?;
+                }
             }
             experts::expert_sum(ctx, &routed, &acts, &w.experts)
         } else {
             experts::routed(ctx, &routed, &w.experts)
         };
-        let sums = sums.map_err(Error::source)?;
+        let mut sums = sums.map_err(Error::source)?.into_iter();
 
-        for ((part, (mix, x, ..)), mut sum) in parts.iter_mut().zip(&branches).zip(sums) {
-            let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows: part.rows };
-            eye.tap(Tap::FfnRouted, &[d], &mut sum)?;
-            let mut shared = experts::shared(ctx, &w.shared, x);
-            eye.tap(Tap::FfnShared, &[d], &mut shared)?;
-            let mut y = experts::combine(&sum, &shared);
-            eye.tap(Tap::FfnOut, &[d], &mut y)?;
-            part.h = hc_mix::combine(ctx, mix, &part.h, &y);
-            eye.tap(Tap::Out, &[c.hc_mult, d], &mut part.h)?;
+        for (part, pieces) in parts.iter_mut().zip(&pieces) {
+            let h = part.h.chunks_mut(PIECE * stride);
+            for ((rows, piece), (h, mut sum)) in part.rows.chunks(PIECE).zip(pieces).zip(h.zip(sums.by_ref())) {
+                let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
+                eye.tap(Tap::FfnRouted, &[d], &mut sum)?;
+                let mut shared = experts::shared(ctx, &w.shared, &piece.x);
+                eye.tap(Tap::FfnShared, &[d], &mut shared)?;
+                let mut y = experts::combine(&sum, &shared);
+                eye.tap(Tap::FfnOut, &[d], &mut y)?;
+                let mut after = hc_mix::combine(ctx, &piece.mix, h, &y);
+                eye.tap(Tap::Out, &[c.hc_mult, d], &mut after)?;
+                h.copy_from_slice(&after);
+            }
         }
         Ok(())
     }
+
+    /// The feed-forward half of a part up to its experts.
+    fn ffn_in(&self, see: &mut dyn Visitor, part: &Part<'_, T>) -> Result<Vec<FfnPiece<T>>> {
+        let (ctx, c, w) = (self.ctx, self.ctx.config, self.weights);
+        let (d, k, experts) = (c.hidden_size, c.num_experts_per_tok, c.n_routed_experts);
+        let mut first = part.state.n - part.rows.len();
+        let ids = |i: usize, n: usize| part.ids.get(i * PIECE..i * PIECE + n).unwrap_or_default();
+        let mut pieces = Vec::new();
+        for (i, (rows, h)) in part.rows.chunks(PIECE).zip(part.h.chunks(PIECE * c.hc_mult * d)).enumerate() {
+            let mut eye = Eye { see: &mut *see, block: self.block, rows };
+            let taps = [Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb, Tap::HcFfnCollapsed];
+            let (mix, collapsed) = self.mix_in(&mut eye, &w.hc_ffn, h, taps)?;
+            let mut x = rms_norm(ctx.isa, &collapsed, &w.ffn_norm, c.rms_norm_eps);
+            eye.tap(Tap::FfnIn, &[d], &mut x)?;
+            let mut logits = route::router_logits(ctx, &x, &w.router);
+            eye.tap(Tap::FfnRouterLogits, &[experts], &mut logits)?;
+            let mut idx = match part.forced.filter(|f| !f.experts.is_empty()) {
+                Some(forced) => forced_experts(forced, first, rows.len(), k, experts)?,
+                None => route::choose(ctx, &logits, &w.router, ids(i, rows.len())),
+            };
+            eye.indices(Tap::FfnIdx, k, experts, &mut idx)?;
+            let mut wt = route::weights(ctx, &logits, &idx);
+            eye.tap(Tap::FfnWt, &[k], &mut wt)?;
+            first += rows.len();
+            pieces.push(FfnPiece { mix, x, idx, wt });
+        }
+        Ok(pieces)
+    }
+}
+
+/// What some rows bring to the experts, and the coefficients that they leave with.
+struct FfnPiece<T> {
+    mix: Coefficients<T>,
+    /// `[S,D]`
+    x: Vec<T>,
+    /// `[S,K]`
+    idx: Vec<u32>,
+    /// `[S,K]`
+    wt: Vec<T>,
 }
 
 fn forced_entries(forced: &LayerChoices, first: usize, s: usize, total: usize) -> Result<Vec<u8>> {

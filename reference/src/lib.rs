@@ -14,6 +14,8 @@ mod ops;
 mod session;
 mod state;
 mod weights;
+#[doc(hidden)]
+pub mod workloads;
 
 pub use golden::{Golden, Mode};
 pub use linalg::NUMERICS_VERSION;

@@ -41,6 +41,7 @@ library! {
     "tally",
     "burst",
     "long-answer",
+    "strata",
 }
 
 /// All of them, in the order in which they run.

@@ -74,8 +74,7 @@ fn salad(vocabulary: usize) -> f64 {
     -(vocabulary.max(2) as f64).ln()
 }
 
-/// True when most of a text is one cycle of at most eight tokens that comes four times in a row or more, the whole run
-/// at least eight tokens long.
+/// True when most of a text is one cycle of at most eight tokens that comes four times in a row or more.
 pub fn repeats(ids: &[u32]) -> bool {
     (1..=8).any(|period| {
         let mut run = 0;
@@ -85,7 +84,7 @@ pub fn repeats(ids: &[u32]) -> bool {
             longest = longest.max(run);
         }
         let length = longest + period;
-        longest > 0 && length >= (4 * period).max(8) && 2 * length > ids.len()
+        longest > 0 && length >= 4 * period && 2 * length > ids.len()
     })
 }
 

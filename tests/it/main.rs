@@ -28,3 +28,4 @@ mod oracle_trace;
 mod recall;
 mod seam_contract;
 mod seeded_faults;
+mod strata;

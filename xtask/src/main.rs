@@ -1,8 +1,10 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `fetch`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `fetch`, `peers`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
+mod counts;
 mod fetch;
+mod peers;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -24,8 +26,12 @@ enum Command {
     Ci(ci::Args),
     /// The workspace's own rules: dependencies, sources, texts.
     Tidy,
+    /// Instructions of each hot loop of golden, against the committed table (needs valgrind).
+    Counts(counts::Args),
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
+    /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
+    Peers(peers::Args),
 }
 
 /// The workspace's root folder: where this crate's folder lies.
@@ -37,7 +43,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Ci(args) => ci::run(&root(), &args),
         Command::Tidy => tidy::run(&root()),
+        Command::Counts(args) => counts::run(&root(), &args),
         Command::Fetch => fetch::run(&root()),
+        Command::Peers(args) => peers::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `karat scenario list|render|generate`.
+//! `karat scenario list|render|generate|import`.
 
 use std::path::Path;
 
@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::args::{Globals, Scenario as Args};
 use crate::failure::{Failure, Result};
-use crate::later::not_yet;
 use crate::{inputs, model, output};
 
 pub(crate) fn run(args: &Args, globals: Globals) -> Result<u8> {
@@ -17,7 +16,7 @@ pub(crate) fn run(args: &Args, globals: Globals) -> Result<u8> {
         Args::List { grep } => titles(grep.as_deref(), globals),
         Args::Render { scenario, number, model } => render(scenario, *number, model.as_deref(), globals),
         Args::Generate { scenario, out, model } => generate(scenario, out, model.as_deref(), globals),
-        Args::Import(_) => Err(not_yet("karat scenario import")),
+        Args::Import(args) => super::import::run(args, globals),
     }
 }
 

@@ -32,8 +32,9 @@ pub(crate) fn recall_text(bundle: &Bundle, out: Option<&Path>, style: Style) -> 
 fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Style) -> String {
     let report = &bundle.verdict;
     let mut lines = Vec::new();
-    let word = style.verdict(report.exit_code, report.verdict.name());
-    lines.push(format!("{word}: {}", sentence(bundle)));
+    let name = report.verdict.name();
+    lines.extend(wrap(&format!("{name}: {}", sentence(bundle)), ""));
+    lines[0] = lines[0].replacen(name, &style.verdict(report.exit_code, name), 1);
     for reason in report.reasons.iter().skip(usize::from(report.first_bad.is_none())).take(3) {
         lines.extend(wrap(reason, "  "));
     }

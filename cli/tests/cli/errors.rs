@@ -32,7 +32,6 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--partition", "1/2"],
         &["audit", "--stock", "sglang"],
         &["audit", "--backend", "cuda"],
-        &["scenario", "import"],
         &["patches", "--verify"],
     ];
     for args in cases {

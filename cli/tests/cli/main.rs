@@ -6,5 +6,6 @@ mod cache;
 mod candidate;
 mod errors;
 mod files;
+mod import;
 mod recall;
 mod support;

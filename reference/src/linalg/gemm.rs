@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::chain::{Panels, RowsOf, short};
 use super::simd::{Job, dispatch};
+use super::simd_chain::{Panels, RowsOf, short};
+use super::simd_vector::{Machine, Vector};
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
 
 /// Most rows of one task: one K-block of their values stays in the inner caches.
@@ -44,7 +45,7 @@ pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mu
             task(&mut buffers, rows);
         }
     } else if m >= 24 * threads {
-        let block = m.div_ceil(2 * threads).next_multiple_of(12).min(ROW_BLOCK);
+        let block = m.div_ceil(2 * threads).min(ROW_BLOCK);
         let blocks = x.par_chunks(block).zip(out.par_chunks_mut(block * stride));
         blocks.for_each_init(Buffers::default, task);
     } else {
@@ -117,13 +118,13 @@ struct Product<'a, T> {
 
 impl<T: Real> Job for Product<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize>(self) {
         if self.w.k() <= 2 * K_BLOCK {
             let Self { rows, w, panels, out, stride, first, .. } = self;
             let mut place = Place { out, stride, first, start: panels.start, w };
-            sweep::<T, R, H>(rows, w, panels, 0..w.k(), &mut place);
+            sweep::<T, M, R, H>(rows, w, panels, 0..w.k(), &mut place);
         } else {
-            self.long::<R, H>();
+            self.long::<M, R, H>();
         }
     }
 }
@@ -131,7 +132,7 @@ impl<T: Real> Job for Product<'_, T> {
 impl<T: Real> Product<'_, T> {
     /// More than two blocks: block sums are added in f64.
     #[inline(always)]
-    fn long<const R: usize, const H: usize>(self) {
+    fn long<M: Machine, const R: usize, const H: usize>(self) {
         let Self { rows, w, panels, out, stride, first, buffers } = self;
         let m = rows.len();
         buffers.sums.clear();
@@ -162,7 +163,7 @@ impl<T: Real> Product<'_, T> {
                 let group = start..panels.end.min(start + WIDE);
                 let sums = &mut buffers.sums[(start - panels.start) * m..];
                 for (views, block) in views.chunks_exact(m).zip(blocks(k0)) {
-                    sweep::<T, R, H>(views, w, group.clone(), block, &mut Add { sums: &mut *sums, m, start });
+                    sweep::<T, M, R, H>(views, w, group.clone(), block, &mut Add { sums: &mut *sums, m, start });
                 }
             }
         }
@@ -180,7 +181,7 @@ impl<T: Real> Product<'_, T> {
 
 /// Takes the sums of one row and panel.
 trait Sink<T> {
-    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]);
+    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V);
 }
 
 /// Writes them to their place.
@@ -194,13 +195,15 @@ struct Place<'a, T> {
 
 impl<T: Real> Sink<T> for Place<'_, T> {
     #[inline(always)]
-    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]) {
+    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V) {
         let row = &mut self.out[r * self.stride + self.first + (p - self.start) * LANES..];
         let width = self.w.width(p);
-        if width == W {
-            *row.first_chunk_mut::<W>().expect("W columns are there") = *sums;
+        if width >= V::LEN {
+            sums.store(row);
         } else {
-            row[..width].copy_from_slice(&sums[..width]);
+            let mut lanes = [T::ZERO; LANES];
+            sums.store(&mut lanes);
+            row[..width].copy_from_slice(&lanes[..width]);
         }
     }
 }
@@ -214,79 +217,90 @@ struct Add<'a> {
 
 impl<T: Real> Sink<T> for Add<'_> {
     #[inline(always)]
-    fn put<const W: usize>(&mut self, r: usize, p: usize, sums: &[T; W]) {
+    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V) {
         let total = &mut self.sums[(p - self.start) * self.m + r];
-        for j in 0..W {
-            total[j] += sums[j].wide();
+        let mut lanes = [T::ZERO; LANES];
+        sums.store(&mut lanes);
+        for j in 0..V::LEN {
+            total[j] += lanes[j].wide();
         }
     }
 }
 
 /// Rows (restricted to inputs `ks`) times panels, tile by tile.
 #[inline(always)]
-fn sweep<T: Real, const R: usize, const H: usize>(
+fn sweep<T: Real, M: Machine, const R: usize, const H: usize>(
     rows: &[&[T]],
     w: &Packed<T>,
     panels: Range<usize>,
     ks: Range<usize>,
     sink: &mut impl Sink<T>,
 ) {
+    if !M::IS_FAST || T::IS_WIDE {
+        // The f64 mode and the plain loops of this machine need no speed: every shape of tile costs seconds of compiling.
+        for p in panels {
+            for r in 0..rows.len() {
+                tile::<T, M::Panel<T>, 1, 1>(rows, r, w, p, &ks, sink);
+            }
+        }
+        return;
+    }
     let half = panels.end == w.panels() && w.width(panels.end - 1) <= LANES / 2;
     let whole = panels.start..panels.end - usize::from(half);
     let mut r = 0;
     let main = rows.len() / R * R;
     for p in whole.clone() {
         for r in (0..main).step_by(R) {
-            tile::<T, R, 1, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, R, 1>(rows, r, w, p, &ks, sink);
         }
     }
     r += main;
     while r + 4 <= rows.len() {
         for p in whole.clone() {
-            tile::<T, 4, 1, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, 4, 1>(rows, r, w, p, &ks, sink);
         }
         r += 4;
     }
     while r + 2 <= rows.len() {
         let mut p = whole.start;
         while p + 3 <= whole.end {
-            tile::<T, 2, 3, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, 2, 3>(rows, r, w, p, &ks, sink);
             p += 3;
         }
         for p in p..whole.end {
-            tile::<T, 2, 1, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, 2, 1>(rows, r, w, p, &ks, sink);
         }
         r += 2;
     }
     if r < rows.len() {
         let mut p = whole.start;
         while p + WIDE <= whole.end {
-            tile::<T, 1, WIDE, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, 1, WIDE>(rows, r, w, p, &ks, sink);
             p += WIDE;
         }
         for p in p..whole.end {
-            tile::<T, 1, 1, LANES>(rows, r, w, p, &ks, sink);
+            tile::<T, M::Panel<T>, 1, 1>(rows, r, w, p, &ks, sink);
         }
     }
     if half {
         let mut r = 0;
         while r + H <= rows.len() {
-            tile::<T, H, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            tile::<T, M::Half<T>, H, 1>(rows, r, w, whole.end, &ks, sink);
             r += H;
         }
         while r + 4 <= rows.len() {
-            tile::<T, 4, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            tile::<T, M::Half<T>, 4, 1>(rows, r, w, whole.end, &ks, sink);
             r += 4;
         }
         while r < rows.len() {
-            tile::<T, 1, 1, { LANES / 2 }>(rows, r, w, whole.end, &ks, sink);
+            tile::<T, M::Half<T>, 1, 1>(rows, r, w, whole.end, &ks, sink);
             r += 1;
         }
     }
 }
 
 #[inline(always)]
-fn tile<T: Real, const R: usize, const P: usize, const W: usize>(
+fn tile<T: Real, V: Vector<T>, const R: usize, const P: usize>(
     rows: &[&[T]],
     r0: usize,
     w: &Packed<T>,
@@ -294,19 +308,12 @@ fn tile<T: Real, const R: usize, const P: usize, const W: usize>(
     ks: &Range<usize>,
     sink: &mut impl Sink<T>,
 ) {
-    let n = ks.len();
-    let mut a: [&[T]; R] = [&[]; R];
-    for r in 0..R {
-        a[r] = &rows[r0 + r][..n];
-    }
-    let mut b: [&[[T; LANES]]; P] = [&[]; P];
-    for p in 0..P {
-        b[p] = &w.panel(p0 + p)[ks.start..ks.start + n];
-    }
-    let sums = short::<T, R, P, W>(RowsOf(a), Panels(b), n);
+    let a = RowsOf::<T, R>::new(rows, r0, ks.len());
+    let b = Panels::<T, P>::new(ks.len(), |p| &w.panel(p0 + p)[ks.clone()]);
+    let sums = short::<T, V, R, P>(a, b, ks.len());
     for r in 0..R {
         for p in 0..P {
-            sink.put(r0 + r, p0 + p, &sums[r][p]);
+            sink.put(r0 + r, p0 + p, sums[r][p]);
         }
     }
 }

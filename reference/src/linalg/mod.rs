@@ -41,7 +41,6 @@
 //! # Decisions
 //! Larger score first, then LOWER index; NaN after every number; -0.0 equals +0.0.
 
-mod chain;
 mod elementary;
 mod gemm;
 mod map;
@@ -52,9 +51,12 @@ mod real;
 mod reduce;
 mod score;
 mod simd;
+mod simd_chain;
+mod simd_vector;
 mod softmax;
 #[cfg(test)]
 mod tests;
+mod weight;
 
 pub(crate) use gemm::{Buffers, matmul, matmul_here, matmul_into};
 pub(crate) use map::{Function, Function2, map, zip_map};
@@ -66,7 +68,9 @@ pub(crate) use reduce::{ordered_sum, sums_of_squares};
 pub(crate) use score::{ScoreBuffers, relu_scores};
 pub use simd::{Isa, K_BLOCK, LANES};
 pub(crate) use simd::{Job, dispatch};
+pub(crate) use simd_vector::Machine;
 pub(crate) use softmax::{PoolBuffers, SinkSoftmax, pool_slots};
+pub use weight::Weight;
 
 /// Version of the arithmetic on this page. It enters [`karat_seam::Path::identity`].
 pub const NUMERICS_VERSION: u32 = 1;

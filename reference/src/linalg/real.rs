@@ -1,12 +1,15 @@
 //! The two number types of golden: f32, and f64 for the floor.
 #![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m512};
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use karat_seam::{Result, Tensor, TensorMut};
 
-use super::elementary;
+use super::simd_vector::{Pair, Square, Vector};
+use super::{LANES, elementary};
 
 mod sealed {
     pub trait Sealed {}
@@ -39,6 +42,18 @@ pub trait Real:
     const NEG_INFINITY: Self;
     /// Name of the mode in identities and messages.
     const MODE: &'static str;
+    /// Whether this is the f64 mode.
+    const IS_WIDE: bool;
+
+    /// LANES values in AVX2 registers.
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Panel: Vector<Self>;
+    /// Half of LANES values in AVX2 registers.
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Half: Square<Self>;
+    /// LANES values in AVX-512 registers.
+    #[cfg(target_arch = "x86_64")]
+    type Avx512Panel: Vector<Self>;
 
     /// An f64 rounded once to this type.
     fn of(value: f64) -> Self;
@@ -96,6 +111,13 @@ impl Real for f32 {
     const ONE: Self = 1.0;
     const NEG_INFINITY: Self = f32::NEG_INFINITY;
     const MODE: &'static str = "f32";
+    const IS_WIDE: bool = false;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Panel = Pair<__m256>;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Half = __m256;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512Panel = __m512;
 
     #[inline(always)]
     fn of(value: f64) -> Self {
@@ -144,6 +166,13 @@ impl Real for f64 {
     const ONE: Self = 1.0;
     const NEG_INFINITY: Self = f64::NEG_INFINITY;
     const MODE: &'static str = "f64";
+    const IS_WIDE: bool = true;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Panel = [f64; LANES];
+    #[cfg(target_arch = "x86_64")]
+    type Avx2Half = [f64; LANES / 2];
+    #[cfg(target_arch = "x86_64")]
+    type Avx512Panel = [f64; LANES];
 
     #[inline(always)]
     fn of(value: f64) -> Self {

@@ -2,6 +2,8 @@
 #![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
 use super::simd::{Job, dispatch};
+use super::simd_chain::{RowsOf, squares};
+use super::simd_vector::{Machine, Square};
 use super::{Isa, K_BLOCK, Real};
 
 /// Sum of squares of each row of `width` values, in f64.
@@ -24,41 +26,51 @@ struct Squares<'a, T> {
 
 impl<T: Real> Job for Squares<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize>(self) {
         let Self { x, width, out } = self;
+        let rows: Vec<&[T]> = x.chunks_exact(width).collect();
         let mut r = 0;
-        while r + 8 <= out.len() {
-            side_by_side::<T, 8>(&x[r * width..], width, &mut out[r..]);
+        while r + 16 <= rows.len() {
+            some::<T, M::Half<T>, 2>(&rows[r..], width, &mut out[r..]);
+            r += 16;
+        }
+        while r + 8 <= rows.len() {
+            some::<T, M::Half<T>, 1>(&rows[r..], width, &mut out[r..]);
             r += 8;
         }
-        while r < out.len() {
-            side_by_side::<T, 1>(&x[r * width..], width, &mut out[r..]);
-            r += 1;
+        for r in r..rows.len() {
+            let mut total = 0f64;
+            for block in rows[r].chunks(K_BLOCK) {
+                let mut sum = T::ZERO;
+                for &v in block {
+                    sum = v.fma(v, sum);
+                }
+                total += sum.wide();
+            }
+            out[r] = total;
         }
     }
 }
 
 #[inline(always)]
-fn side_by_side<T: Real, const R: usize>(x: &[T], width: usize, out: &mut [f64]) {
-    let mut total = [0f64; R];
+fn some<T: Real, V: Square<T>, const G: usize>(rows: &[&[T]], width: usize, out: &mut [f64]) {
+    let mut x = [RowsOf::<T, 8>::new(rows, 0, width); G];
+    for g in 1..G {
+        x[g] = RowsOf::new(rows, 8 * g, width);
+    }
+    let mut total = [[0f64; 8]; G];
     let mut k0 = 0;
     while k0 < width {
         let k1 = width.min(k0 + K_BLOCK);
-        let mut rows: [&[T]; R] = [&[]; R];
-        for r in 0..R {
-            rows[r] = &x[r * width..][k0..k1];
-        }
-        let mut sum = [T::ZERO; R];
-        for i in 0..k1 - k0 {
-            for r in 0..R {
-                let v = rows[r][i];
-                sum[r] = v.fma(v, sum[r]);
+        let sums = squares::<T, V, G>(x, k0..k1);
+        for g in 0..G {
+            let mut lanes = [T::ZERO; 8];
+            sums[g].store(&mut lanes);
+            for r in 0..8 {
+                total[g][r] += lanes[r].wide();
             }
-        }
-        for r in 0..R {
-            total[r] += sum[r].wide();
         }
         k0 = k1;
     }
-    out[..R].copy_from_slice(&total);
+    out[..8 * G].copy_from_slice(total.as_flattened());
 }

@@ -3,6 +3,7 @@
 
 use super::gemm::{Buffers, columns_here};
 use super::simd::{Job, dispatch};
+use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
 
 /// Panels of keys that are scored together: their dot products stay in the first cache.
@@ -53,7 +54,7 @@ struct OverHeads<'a, T> {
 
 impl<T: Real> Job for OverHeads<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(mut self) {
+    fn run<M: Machine, const R: usize, const H: usize>(mut self) {
         let mut first = 0;
         while first + LANES <= self.out.len() {
             self.some::<LANES>(first);

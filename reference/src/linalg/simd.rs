@@ -1,6 +1,10 @@
 //! Instruction sets. A hot loop is written once in plain Rust and compiled for each of them; the path is chosen at run
 //! time. All paths give the same bits because lanes are outputs and every lane's chain of operations is the same.
 
+#[cfg(target_arch = "x86_64")]
+use super::simd_vector::{Avx2, Avx512};
+use super::simd_vector::{Machine, Plain};
+
 /// Length of a block of K: one f32 accumulator inside, f64 across.
 pub const K_BLOCK: usize = 128;
 /// Outputs of one packed panel.
@@ -41,14 +45,14 @@ impl Isa {
 /// A loop to compile for every instruction set. `run` and all that it calls must be `#[inline(always)]`.
 pub(crate) trait Job {
     /// The loop. A tile of R rows by LANES outputs, or of H rows by half as many, fills the registers.
-    fn run<const R: usize, const H: usize>(self);
+    fn run<M: Machine, const R: usize, const H: usize>(self);
 }
 
 /// Runs a job on the instruction set.
 #[inline]
 pub(crate) fn dispatch(isa: Isa, job: impl Job) {
     match isa {
-        Isa::Scalar => job.run::<4, 8>(),
+        Isa::Scalar => job.run::<Plain, 4, 8>(),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => {
             debug_assert!(Isa::available().contains(&isa));
@@ -62,18 +66,18 @@ pub(crate) fn dispatch(isa: Isa, job: impl Job) {
             unsafe { avx512(job) }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        _ => job.run::<4, 8>(),
+        _ => job.run::<Plain, 4, 8>(),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn avx2(job: impl Job) {
-    job.run::<6, 12>();
+    job.run::<Avx2, 6, 8>();
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 fn avx512(job: impl Job) {
-    job.run::<12, 12>();
+    job.run::<Avx512, 12, 8>();
 }

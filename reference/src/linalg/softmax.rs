@@ -2,6 +2,7 @@
 #![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
 use super::simd::{Job, dispatch};
+use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, Real};
 
 /// Columns that are reduced side by side.
@@ -75,7 +76,7 @@ impl<T: Real> SinkSoftmax<'_, T> {
 
 impl<T: Real> Job for SinkSoftmax<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(mut self) {
+    fn run<M: Machine, const R: usize, const H: usize>(mut self) {
         let m = self.sink.len();
         let whole = m / SIDE * SIDE;
         for h in (0..whole).step_by(SIDE) {
@@ -144,7 +145,7 @@ struct Slots<'a, T> {
 
 impl<T: Real> Job for Slots<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize>(self) {
         let Self { scores, values, out, max, p, block, den, num } = self;
         let width = out.len();
         let (max, block) = (&mut max[..width], &mut block[..width]);

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use rayon::prelude::*;
 
 use super::*;
 
@@ -200,19 +201,6 @@ fn gemm_speed() {
     }
 }
 
-/// Every value of a function that is made for vector loops, against its definition.
-fn over_f32(bits: impl Iterator<Item = u32> + Clone, of: impl Function<f32> + Copy, want: impl Fn(f32) -> f32) {
-    let x: Vec<f32> = bits.map(f32::from_bits).collect();
-    for &isa in Isa::available() {
-        let mut y = x.clone();
-        map(isa, &mut y, of);
-        for (&x, &y) in x.iter().zip(&y) {
-            let want = want(x);
-            assert!(y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(), "{isa:?} {x:e}: {y:e}, not {want:e}");
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Exp;
 
@@ -227,6 +215,53 @@ struct Softplus;
 
 impl Function<f32> for Softplus {
     fn of(&self, v: f32) -> f32 {
-        Real::softplus(v)
+        v.softplus()
     }
+}
+
+/// The definitions.
+fn exp(v: f32) -> f32 {
+    libm::exp(f64::from(v)) as f32
+}
+
+fn softplus(v: f32) -> f32 {
+    if v > 20.0 { v } else { libm::log1p(libm::exp(f64::from(v))) as f32 }
+}
+
+fn compare(isa: Isa, x: &[f32], of: impl Function<f32> + Copy, want: impl Fn(usize, f32) -> f32) {
+    let mut y = x.to_vec();
+    map(isa, &mut y, of);
+    for (i, (&x, y)) in x.iter().zip(y).enumerate() {
+        let want = want(i, x);
+        assert!(y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(), "{isa:?} {x:e}: {y:e}, not {want:e}");
+    }
+}
+
+#[test]
+fn vector_functions_give_the_bits_of_their_definition() {
+    let x: Vec<f32> = (0..1 << 32).step_by(4099).map(|bits: u64| f32::from_bits(bits as u32)).collect();
+    for &isa in Isa::available() {
+        compare(isa, &x, Exp, |_, x| exp(x));
+        compare(isa, &x, Softplus, |_, x| softplus(x));
+    }
+}
+
+/// All 2^32 arguments. Where the rounded function is constant (or the identity), every argument is compared with that
+/// value and every thousandth with the definition; everywhere else all are compared with the definition.
+#[test]
+#[ignore = "slow: run with --include-ignored (CI does)"]
+fn vector_functions_give_the_bits_of_their_definition_for_every_f32() {
+    (0..1u32 << 12).into_par_iter().for_each(|block| {
+        let x: Vec<f32> = (0..1u32 << 20).map(|low| f32::from_bits(block << 20 | low)).collect();
+        let (lowest, highest) = (x[0].abs(), x[x.len() - 1].abs());
+        let flat = if highest < 2f32.powi(-26) || lowest >= 128.0 { 1000 } else { 1 };
+        let constant = |v: f32, near_zero: f32, high: f32| match v {
+            v if v.is_nan() || v.abs() < 1.0 => near_zero + v,
+            v if v > 0.0 => high,
+            _ => 0.0,
+        };
+        let isa = Isa::best();
+        compare(isa, &x, Exp, |i, x| if i % flat == 0 { exp(x) } else { constant(x, 1.0, f32::INFINITY) });
+        compare(isa, &x, Softplus, |i, x| if i % flat == 0 { softplus(x) } else { constant(x, softplus(0.0), x) });
+    });
 }

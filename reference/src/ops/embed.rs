@@ -26,5 +26,9 @@ pub(crate) fn lookup<T: Real>(table: &Decoder<'_>, ids: &[u32]) -> Result<Vec<T>
 
 /// `[S,D]` to `[S,hc,D]`.
 pub(crate) fn expand<T: Real>(x: &[T], d: usize, hc: usize) -> Vec<T> {
-    x.chunks_exact(d).flat_map(|row| std::iter::repeat_n(row, hc)).flatten().copied().collect()
+    let mut h = Vec::with_capacity(x.len() * hc);
+    for row in x.chunks_exact(d) {
+        (0..hc).for_each(|_| h.extend_from_slice(row));
+    }
+    h
 }

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::rms_norm::inverse_rms;
 use super::{Ctx, linear};
-use crate::linalg::{Job, LANES, Packed, Real, dispatch};
+use crate::linalg::{Job, LANES, Machine, Packed, Real, dispatch};
 
 /// Weights of one mixing.
 pub(crate) struct HcWeights<T> {
@@ -72,14 +72,15 @@ struct SomeRows<'a, T> {
 
 impl<T: Real> Job for SomeRows<'_, T> {
     #[inline(always)]
-    fn run<const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize>(self) {
         let Self { w, hc, iters, eps, m, r, pre, post, comb, lanes } = self;
         let n = lanes.len();
         for (t, &r) in r.iter().enumerate() {
             let m = &m[t * n..(t + 1) * n];
-            for i in 0..n {
-                let part = (i / hc).min(2);
-                lanes[i][t] = m[i] * r * w.scale[part] + w.base[i];
+            for (part, range) in [0..hc, hc..2 * hc, 2 * hc..n].into_iter().enumerate() {
+                for i in range {
+                    lanes[i][t] = m[i] * r * w.scale[part] + w.base[i];
+                }
             }
         }
         let (gates, c) = lanes.split_at_mut(2 * hc);

@@ -19,13 +19,17 @@ pub(crate) fn larger_first<T: Real>(scores: &[T]) -> impl Fn(&u32, &u32) -> Orde
 
 /// The `k` best indices in order, best first.
 pub(crate) fn top_k<T: Real>(scores: &[T], k: usize) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-    if k < order.len() {
-        order.select_nth_unstable_by(k, larger_first(scores));
-        order.truncate(k);
+    let better = larger_first(scores);
+    let mut best: Vec<u32> = Vec::with_capacity(k + 1);
+    for w in 0..scores.len() as u32 {
+        // k is small: nearly every score stops at the worst of the best.
+        let place = best.iter().rposition(|b| better(b, &w) == Ordering::Less).map_or(0, |i| i + 1);
+        if place < k {
+            best.insert(place, w);
+            best.truncate(k);
+        }
     }
-    order.sort_unstable_by(larger_first(scores));
-    order
+    best
 }
 
 /// Marks the `k` best of more than k scores. `best` is a buffer.

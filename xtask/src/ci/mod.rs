@@ -89,6 +89,8 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
         let step = Step::new("readme", seconds(360), command);
         out.push(step.with_env("CC", "false").with_env("CXX", "false"));
     }
+    // After the release build. Skips itself, and says so, where valgrind is missing.
+    out.push(Step::new("counts", seconds(120), "cargo xtask counts"));
     if let Some(audit) = commands.iter().find(|c| readme::is_audit(c)) {
         out.push(Step::new("audit-warm", seconds(60), audit));
     }

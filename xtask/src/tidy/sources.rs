@@ -6,6 +6,7 @@ use super::tree::{File, Tree};
 
 /// Files that may hold `unsafe`. Their names say what for: vector loops, or a mapped file.
 pub(super) const UNSAFE: &[&str] = &[
+    "diff/examples/peer_diff/simd_probe.rs",
     "diff/src/moments/simd.rs",
     "diff/src/split/simd.rs",
     "model/src/checkpoint/source/mmap.rs",
@@ -13,6 +14,8 @@ pub(super) const UNSAFE: &[&str] = &[
     "optimized/src/arith/simd_dot.rs",
     "optimized/src/arith/simd_panels.rs",
     "reference/src/linalg/simd.rs",
+    "reference/src/linalg/simd_chain.rs",
+    "reference/src/linalg/simd_vector.rs",
     "trace/src/mmap.rs",
 ];
 
@@ -217,13 +220,14 @@ pub(super) fn unsafe_outside(tree: &Tree, listed: &[&str]) -> Vec<Finding> {
     out
 }
 
-/// Only binaries print: the program, the automation, the maker of training data; and tests, which report what they
+/// Only binaries print: the program, the automation, the maker of training data, examples; and tests, which report what they
 /// measured.
 pub(super) fn no_print(tree: &Tree) -> Vec<Finding> {
     const PRINTS: &[&str] = &["dbg", "eprint", "eprintln", "print", "println"];
     const BINARIES: &[&str] = &["cli/", "golden-data/src/main.rs", "xtask/"];
     let mut out = Vec::new();
-    let may_print = |path: &str| is_test(path) || BINARIES.iter().any(|binary| path.starts_with(binary));
+    let is_binary = |path: &str| BINARIES.iter().any(|binary| path.starts_with(binary)) || path.contains("/examples/");
+    let may_print = |path: &str| is_test(path) || is_binary(path);
     for file in rust(tree, "").filter(|f| !may_print(&f.path)) {
         for pair in tokens(&file.text).windows(2) {
             if pair[1].punct('!') && pair[0].ident().is_some_and(|name| PRINTS.contains(&name)) {

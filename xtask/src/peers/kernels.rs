@@ -1,0 +1,124 @@
+//! Products and comparators (goals P2 and P5), each taking turns with a peer, beside the machine's ceilings.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::Setting;
+use super::report::{Report, Row};
+use super::turns::{Times, turns};
+use super::worker::Worker;
+
+/// Shapes m, n, k; the first two carry the goal.
+const SHAPES: [(usize, usize, usize); 6] =
+    [(2048, 2048, 2048), (64, 2048, 4096), (512, 2048, 4096), (16, 2048, 4096), (1, 2048, 4096), (2048, 24, 16384)];
+/// Shapes with a goal.
+const WITH_GOAL: usize = 2;
+
+/// Comparators and how many times their turn comes (slow ones once), what they compute, and the goal's ratio.
+const COMPARATORS: [(&str, &str, bool, Option<f64>); 8] = [
+    ("numpy-full", "numpy: rel-L2, largest, cosine, mean, NaN, histogram", false, Some(24.0)),
+    ("numpy-core", "numpy: rel-L2, largest, cosine", false, None),
+    ("torch-full", "torch: the same as numpy's first", false, None),
+    ("assert-close", "torch.testing.assert_close", false, Some(28.0)),
+    ("calc-diff", "calc_diff in double, as kernel tests have it", false, None),
+    ("sglang", "SGLang's compare_tensor_pair", true, Some(60.0)),
+    ("sglang-per-token", "the same per token", true, Some(100.0)),
+    ("polygraphy", "Polygraphy's CompareFunc.simple", true, Some(400.0)),
+];
+
+/// Measures and reports them.
+pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
+    let threads = setting.args.threads.to_string();
+    let (mut peer, _) =
+        Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
+    let (mut diff, ready) = Worker::start("peer_diff", Command::new(&setting.diff).arg(&threads))?;
+    report.versions(&peer.ask("versions 0")?, ready["isa"].as_str().unwrap_or("?"));
+    ceilings(setting, report, &mut diff, &mut peer)?;
+    products(setting, report, &mut diff, &mut peer)?;
+    comparators(setting, report, &mut diff, &mut peer)
+}
+
+fn ceilings(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
+    let mib = setting.args.mib;
+    println!("peers: ceilings");
+    diff.ask("fma 20")?;
+    for _ in 0..3 {
+        let answer = diff.ask("fma 100")?;
+        report.fma(answer["gflops"].as_f64().unwrap_or(f64::NAN));
+    }
+    let bytes = pair_bytes(mib);
+    let (read, dot) = turns(2, || diff.seconds(&format!("read {mib}")), || peer.seconds(&format!("dot {mib}")))?;
+    report.read(bytes / read.best() / 1e9, bytes / dot.best() / 1e9);
+    Ok(())
+}
+
+fn products(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
+    let threads = setting.args.threads.to_string();
+    let mini = setting.folder.join("mini");
+    let (mut golden, _) = Worker::start("peer_golden", Command::new(&setting.golden).arg(&mini).arg(&threads))?;
+    for (i, (m, n, k)) in SHAPES.into_iter().enumerate() {
+        println!("peers: product {m} x {n} x {k}");
+        let flops = 2.0 * (m * n * k) as f64;
+        let command = format!("{m} {n} {k}");
+        let ours = || golden.seconds(&format!("product {command}"));
+        let (ours, torch) = turns(setting.args.rounds, ours, || peer.seconds(&format!("product torch {command}")))?;
+        let numpy = Times(vec![
+            peer.seconds(&format!("product numpy {command}"))?,
+            peer.seconds(&format!("product numpy {command}"))?,
+        ]);
+        // The processor's clock moves with what it does: the ceiling is taken again beside the shapes with a goal.
+        if i < WITH_GOAL {
+            report.fma(diff.ask("fma 50")?["gflops"].as_f64().unwrap_or(f64::NAN));
+        }
+        let speed = |t: &Times| flops / t.best() / 1e9;
+        let share = speed(&ours) / report.fma_peak();
+        report.product(Row {
+            what: format!("{m} x {n} x {k}"),
+            ours: speed(&ours),
+            peers: vec![("torch.mm", speed(&torch)), ("numpy", speed(&numpy))],
+            share,
+            spread: ours.worst() / ours.best(),
+        });
+        if i < WITH_GOAL {
+            report.goal("P2", &format!("product {m} x {n} x {k}: share of FMA peak"), share, 0.70, true);
+            report.goal(
+                "P2",
+                &format!("product {m} x {n} x {k}: times torch.mm"),
+                torch.best() / ours.best(),
+                1.7,
+                true,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn comparators(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
+    let mib = setting.args.mib;
+    let bytes = pair_bytes(mib);
+    let mut all = Times::default();
+    let mut rows = Vec::new();
+    for (name, what, slow, goal) in COMPARATORS {
+        println!("peers: comparator {name}");
+        let rounds = if slow { 1 } else { setting.args.rounds };
+        let ours = || diff.seconds(&format!("full {mib}"));
+        let (ours, theirs) = turns(rounds, ours, || peer.seconds(&format!("compare {name} {mib}")))?;
+        let ratio = theirs.best() / ours.best();
+        rows.push((what, bytes / theirs.best() / 1e9, ratio));
+        if let Some(goal) = goal {
+            report.goal("P5", &format!("full set, times {what}"), ratio, goal, true);
+        }
+        all.0.extend(ours.0);
+    }
+    let ours = bytes / all.best() / 1e9;
+    let share = ours / report.read_peak();
+    report.goal("P5", "full set: share of read bandwidth", share, 0.33, true);
+    report.comparators(mib, ours, share, rows);
+    Ok(())
+}
+
+/// Bytes of two float32 tensors of so many MiB.
+fn pair_bytes(mib: u16) -> f64 {
+    2.0 * f64::from(mib) * f64::from(1u32 << 20)
+}

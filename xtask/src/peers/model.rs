@@ -1,0 +1,71 @@
+//! Whole forward passes (goal P1): golden and transformers' model on the same checkpoint and prompt.
+
+use std::cell::Cell;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Setting;
+use super::fidelity;
+use super::report::{ModelRow, Report};
+use super::turns::turns;
+use super::worker::Worker;
+
+/// Length and least times transformers' speed.
+const GOALS: [(usize, f64); 3] = [(512, 6.0), (2048, 20.0), (8192, 60.0)];
+/// Least times the speed of a cached step.
+const DECODE_GOAL: f64 = 6.0;
+/// Cached steps that are timed.
+const STEPS: usize = 16;
+
+/// Measures one length; both programs are new, so that their memory is this length's.
+pub(super) fn measure(setting: &Setting<'_>, n: usize, report: &mut Report) -> Result<()> {
+    println!("peers: model at {n} tokens");
+    let threads = setting.args.threads.to_string();
+    let mini = setting.folder.join("mini");
+    let (mut golden, _) = Worker::start("peer_golden", Command::new(&setting.golden).arg(&mini).arg(&threads))?;
+    let (mut peer, _) = Worker::start("model_worker.py", setting.environment.command("model_worker.py").arg(&threads))?;
+    // Where one pass takes a minute, its turn comes once.
+    let rounds = if n > 4096 { 1 } else { setting.args.rounds };
+    let (cpu, peak) = ([Cell::new(f64::INFINITY), Cell::new(f64::INFINITY)], [Cell::new(0.0), Cell::new(0.0)]);
+    let forward = |worker: &mut Worker, i: usize| -> Result<f64> {
+        let answer = worker.ask(&format!("forward {n}"))?;
+        cpu[i].set(cpu[i].get().min(answer["cpu_seconds"].as_f64().unwrap_or(f64::NAN)));
+        peak[i].set(peak[i].get().max(answer["peak_mib"].as_f64().unwrap_or(f64::NAN)));
+        answer["seconds"].as_f64().context("no time")
+    };
+    let (ours, theirs) = turns(rounds, || forward(&mut golden, 0), || forward(&mut peer, 1))?;
+    let (cpu, peak) = (cpu.map(|c| c.get()), peak.map(|p| p.get()));
+    let decode = if n > 4096 {
+        None
+    } else {
+        let command = format!("decode {n} {STEPS}");
+        Some(turns(1, || golden.seconds(&command), || peer.seconds(&command))?)
+    };
+    let ratio = theirs.best() / ours.best();
+    if let Some((_, goal)) = GOALS.iter().find(|(len, _)| *len == n) {
+        report.goal("P1", &format!("{n} tokens, times transformers' speed"), ratio, *goal, true);
+    }
+    if n == 8192 {
+        report.goal("P1", "peak memory at 8192 tokens, GiB", peak[0] / 1024.0, 0.6, false);
+    }
+    if let Some((a, b)) = &decode {
+        report.goal(
+            "P1",
+            &format!("a decode step behind {n} tokens, times transformers' speed"),
+            b.best() / a.best(),
+            DECODE_GOAL,
+            true,
+        );
+    }
+    report.model(ModelRow { n, ours, theirs, cpu, peak, decode: decode.map(|(a, b)| (a.best(), b.best())) });
+    let stems = [setting.folder.join(format!("golden-{n}")), setting.folder.join(format!("transformers-{n}"))];
+    println!("peers: decisions at {n} tokens");
+    golden.ask(&format!("decisions {n} {}", stems[0].display()))?;
+    peer.ask(&format!("decisions {n} {}", stems[1].display()))?;
+    let found = fidelity::compare(&stems[0], &stems[1], n)?;
+    report.goal("P1", &format!("{n} tokens: logits rows, median rel-L2"), found.p50, 3e-6, false);
+    report.goal("P1", &format!("{n} tokens: rows above 1e-5 without a near-tie"), found.unexplained as f64, 0.0, false);
+    report.fidelity(n, found);
+    Ok(())
+}
