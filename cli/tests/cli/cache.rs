@@ -43,7 +43,7 @@ fn an_unchanged_audit_computes_nothing_and_says_so() {
     audit(dir, "threads", &["--threads", "1"], &environment).expect(plain.exit);
     assert_eq!(used(dir, "threads").comparisons, 8);
     audit(dir, "taps", &["--taps", "layers.*.attn.in"], &environment);
-    assert_eq!((used(dir, "taps").comparisons, used(dir, "taps").golden), (2, 4), "only the embedding, without taps");
+    assert_eq!((used(dir, "taps").comparisons, used(dir, "taps").golden), (0, 4), "golden is the same");
     let doctor = karat_in(dir, &["doctor", "--json"], &environment).expect(0).json();
     assert_eq!(doctor["cache"]["dir"], environment[0].1);
     assert!(doctor["cache"]["entries"].as_u64().unwrap() > 8, "{doctor}");
@@ -69,7 +69,8 @@ fn processes_share_a_cache_and_survive_what_is_in_it() {
         fs::write(&entry, &file[..file.len() / 2]).unwrap();
     }
     let damaged = audit(dir, "damaged", &[], &environment).expect(both[0].exit);
-    assert!(damaged.stdout.contains("damaged and computed again"), "{}", damaged.stdout);
+    let said: Vec<&str> = damaged.stdout.split_whitespace().collect();
+    assert!(said.join(" ").contains("damaged and computed again"), "{}", damaged.stdout);
     assert_eq!(tables(dir, "damaged"), tables(dir, "a"));
     // A place that is no folder: the audit runs, and says why nothing is kept.
     fs::write(dir.join("file"), b"").unwrap();
