@@ -1,10 +1,12 @@
 //! One candidate of a lockstep run: a path with what it claims.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karat_diff::Claims;
 use karat_seam::{Path, Phase, RowId};
 
+use crate::patch_rows::Calls;
 use crate::predict::PatchSpec;
 
 /// A path that is compared with golden.
@@ -23,6 +25,8 @@ pub struct Candidate<'a> {
     pub history: String,
     /// Whether its indexer rotates queries and keys by the Hadamard matrix, in prefill and in decode.
     pub rotates: [bool; 2],
+    /// Executions of its patches so far, by patch, where it counts them.
+    pub calls: Option<&'a (dyn Fn() -> BTreeMap<String, Calls> + Sync)>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
     pub holds: Option<Arc<[RowId]>>,
 }
@@ -32,7 +36,21 @@ impl<'a> Candidate<'a> {
     pub fn new(patch_set: impl Into<String>, path: &'a dyn Path, claims: Claims) -> Self {
         let (backend, history) = ("cpu".to_string(), "cold".to_string());
         let patch_set = patch_set.into();
-        Self { patch_set, path, claims, patches: Vec::new(), backend, history, rotates: [false; 2], holds: None }
+        Self {
+            patch_set,
+            path,
+            claims,
+            patches: Vec::new(),
+            backend,
+            history,
+            rotates: [false; 2],
+            calls: None,
+            holds: None,
+        }
+    }
+
+    pub(crate) fn calls(&self) -> BTreeMap<String, Calls> {
+        self.calls.map_or_else(BTreeMap::new, |count| count())
     }
 
     pub(crate) fn rotates_in(&self, phase: Phase) -> bool {

@@ -15,6 +15,9 @@ pub enum Error {
     /// The run was interrupted from outside.
     #[error("interrupted")]
     Interrupted,
+    /// The cache lost streams that it had. The loop starts again without it; nobody else sees this.
+    #[error("the cache lost an entry while it was used")]
+    CacheGap,
     /// The machine refused something (threads).
     #[error("{0}")]
     Machine(String),

@@ -35,6 +35,9 @@ pub(crate) fn bundle(
     run.notes = outcome.notes;
     let [golden, candidate, diff] = outcome.wall;
     run.wall_s = Walls { total: total_s, golden, candidate, diff };
+    if let Some(cache) = job.cache {
+        run.cache = cache.used();
+    }
     run.peak_memory_bytes = peak_memory();
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };

@@ -9,11 +9,13 @@ use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, 
 use rayon::prelude::*;
 
 use crate::compare::Context;
-use crate::layer::{Lanes, compare_block, input};
+use crate::flow::{Flow, Known};
+use crate::layer::{Lanes, Made, compare_block, input};
 use crate::lockstep::Walk;
 use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
+use crate::record::{Noise, Record};
 use crate::{Result, align, decisions, head_flips, recall};
 
 /// Ids whose overlap is measured.
@@ -32,52 +34,91 @@ struct Compared {
 
 /// Runs every path's head and compares logits: C(x') against R(x) for tokens, against R(x') for what the head injects.
 pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> {
-    for (candidate, runner) in walk.setup.candidates.iter().zip(&mut walk.runners) {
-        steps.next(&format!("{} head", candidate.patch_set))?;
+    let setup = walk.setup;
+    let known = walk.look_up(Block::Head);
+    let missing = known.missing();
+    if !known.is_all() {
+        walk.hold(&missing, walk.blocks() == 0)?;
+    }
+    let mut made = run_candidates(walk, steps, &missing)?;
+    steps.next("golden head")?;
+    if !missing.is_empty() {
+        let on_x = walk.golden_taps(&known);
+        let golden = walk.golden_lanes(&missing, on_x, |lanes| {
+            setup.golden.head(lanes)?;
+            Ok(())
+        })?;
+        if golden.ran {
+            walk.keep_golden(&known, &golden.on_x, &[0; 32]);
+        }
+        let floor = if missing.contains(&0) { run_floor(walk)? } else { None };
         let start = Instant::now();
+        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref() };
+        let all = missing.par_iter();
+        let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, *i, Block::Head, &lanes)).collect();
+        for (made, part) in made.iter_mut().zip(parts) {
+            made.record.part.extend(part?);
+            if let Some(on_x2) = golden.on_x2.get(&made.i) {
+                made.record.injected = injected_flips(walk, made.i, on_x2)?;
+            }
+            made.record.asked = recall::kept(walk, made.i, &golden.on_x);
+        }
+        compare_logits(walk, &golden.on_x, &known, &mut made)?;
+        walk.out.wall[2] += start.elapsed().as_secs_f64();
+    }
+    // The tables have the taps of all candidates first, then their own changes of ids, then their logits.
+    let (injected, logits): (Vec<Part>, Vec<Part>) = walk.advance(known, made).into_iter().unzip();
+    for parts in [injected, logits] {
+        for (candidate, part) in setup.candidates.iter().zip(parts) {
+            walk.out.take_part(&candidate.patch_set, part);
+        }
+    }
+    Ok(())
+}
+
+/// Runs the head of every candidate that has to on its own x'.
+fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usize]) -> Result<Vec<Made>> {
+    let mut all = Vec::new();
+    for (i, (candidate, runner)) in walk.setup.candidates.iter().zip(&mut walk.runners).enumerate() {
+        steps.next(&format!("{} head", candidate.patch_set))?;
+        if !missing.contains(&i) {
+            continue;
+        }
+        let (start, before) = (Instant::now(), candidate.calls());
+        let mut record = Record::default();
         runner.seen = Recorder::all();
-        let input = input(candidate, runner.x.as_ref(), &walk.x);
+        let own = runner.x.as_ref().map(Flow::values).transpose()?;
+        let input = input(candidate, own, walk.x.values()?);
         let mut lanes = [Lane::new(&input, &mut runner.seen)];
         match candidate.path.head(&mut lanes) {
             Ok(_) => {}
             Err(SeamError::Unsupported { .. }) => {
-                walk.out.notes.push(format!("{}: no logits: they are not judged", candidate.path.name()));
+                record.part.notes.push(format!("{}: no logits: they are not judged", candidate.path.name()));
             }
             Err(other) => return Err(other.into()),
         }
+        record.count(&before, candidate.calls());
         walk.out.wall[1] += start.elapsed().as_secs_f64();
+        all.push(Made { i, next: None, record });
     }
-    steps.next("golden head")?;
-    let golden = walk.setup.golden;
-    let (on_x, on_x2, _, _) = walk.golden_lanes(|lanes| Ok(golden.head(lanes)?))?;
-    let floor = run_floor(walk)?;
-    let start = Instant::now();
-    let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
-    let all = (0..walk.runners.len()).into_par_iter();
-    let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, i, Block::Head, &lanes)).collect();
-    walk.take(parts.into_iter().collect::<Result<_>>()?);
-    for (i, on_x2) in &on_x2 {
-        injected_flips(walk, *i, on_x2)?;
-    }
-    compare_logits(walk, &on_x)?;
-    recall::keep(walk, &on_x);
-    walk.out.wall[2] += start.elapsed().as_secs_f64();
-    Ok(())
+    Ok(all)
 }
 
-fn injected_flips(walk: &mut Walk<'_, '_>, i: usize, on_x2: &Recorder) -> Result<()> {
+/// Changes of the most likely id that the head itself makes.
+fn injected_flips(walk: &Walk<'_, '_>, i: usize, on_x2: &Recorder) -> Result<Part> {
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
+    let mut part = Part::default();
     if !walk.wants(Site { block: Block::Head, tap: Tap::Logits }) {
-        return Ok(());
+        return Ok(part);
     }
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
         let at = Context { candidate, place: &place, ratio: None, input: &BTreeMap::new() };
-        walk.out.taps.extend(head_flips::rows(&at, seq as u32, on_x2, &walk.runners[i].seen)?);
+        part.taps.extend(head_flips::rows(&at, seq as u32, on_x2, &walk.runners[i].seen)?);
     }
-    Ok(())
+    Ok(part)
 }
 
 fn run_floor(walk: &mut Walk<'_, '_>) -> Result<Option<Recorder>> {
@@ -91,30 +132,49 @@ fn run_floor(walk: &mut Walk<'_, '_>) -> Result<Option<Recorder>> {
     Ok(Some(seen))
 }
 
-fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
+fn compare_logits(walk: &mut Walk<'_, '_>, golden: &Recorder, known: &Known, made: &mut [Made]) -> Result<()> {
     // What stock's formats cost by (sequence, position): a patch is judged by what it adds to that.
     let mut stock: BTreeMap<(u32, u32), StockRow> = BTreeMap::new();
-    for i in 0..walk.runners.len() {
+    if let Some(Some(before)) = known.records.first() {
+        stock = stock_rows(golden, &before.noise);
+    }
+    let several = walk.runners.len() > 1;
+    for made in made {
+        let i = made.i;
+        let before = std::mem::take(&mut walk.out);
         for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
             let Some(compared) = compare_sequence(walk, golden, i, seq)? else { continue };
             if i == 0 {
-                let rows: Vec<StockRow> = compared
-                    .positions
-                    .par_iter()
-                    .enumerate()
-                    .map(|(r, p)| {
-                        let noise = p.delta_logit_rms;
-                        let changes = expected_choice_change(row_values(&compared.golden, r), noise);
-                        StockRow { noise, flipped: p.is_flip(), changes }
-                    })
-                    .collect();
-                stock.extend(compared.rows.iter().map(|r| (seq, r.pos)).zip(rows));
+                let noise = |p: &Position| Noise { rms: p.delta_logit_rms, flipped: p.is_flip() };
+                let rows = compared.rows.iter().zip(&compared.positions);
+                made.record.noise.extend(rows.map(|(r, p)| ((seq, r.pos), noise(p))));
             }
             let noise = |row: RowId| (i > 0).then(|| stock.get(&(seq, row.pos)).copied()).flatten();
             table(walk, i, seq, &compared, &noise);
         }
+        if i == 0 && several {
+            stock = stock_rows(golden, &made.record.noise);
+        }
+        let out = std::mem::replace(&mut walk.out, before);
+        made.record.logits = Part { taps: out.taps, tokens: out.tokens, flips: out.flips, ..Part::default() };
     }
     Ok(())
+}
+
+/// What noise of stock's size does to golden's logits, position by position.
+fn stock_rows(golden: &Recorder, noise: &BTreeMap<(u32, u32), Noise>) -> BTreeMap<(u32, u32), StockRow> {
+    let site = Site { block: Block::Head, tap: Tap::Logits };
+    let mut out = BTreeMap::new();
+    for (_, recorded) in golden.taps.iter().filter(|((at, _), _)| *at == site) {
+        let one = |(r, row): (usize, &RowId)| {
+            let noise = noise.get(&(row.seq, row.pos))?;
+            let changes = expected_choice_change(row_values(&recorded.tensor, r), noise.rms);
+            Some(((row.seq, row.pos), StockRow { noise: noise.rms, flipped: noise.flipped, changes }))
+        };
+        let rows: Vec<_> = recorded.rows.par_iter().enumerate().map(one).collect();
+        out.extend(rows.into_iter().flatten());
+    }
+    out
 }
 
 fn compare_sequence(walk: &Walk<'_, '_>, golden: &Recorder, i: usize, seq: u32) -> Result<Option<Compared>> {

@@ -11,7 +11,7 @@ use karat_seam::{Requests, Site};
 use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Progress, Result};
+use crate::{Cache, Error, Progress, Result};
 
 /// Conversations to run, with the scenario that each sequence belongs to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,6 +44,8 @@ pub struct Job<'a> {
     pub layers: Option<u16>,
     /// Measure golden's f64 floor even where it is not needed.
     pub floor: bool,
+    /// Where earlier runs left what they found out.
+    pub cache: Option<&'a Cache>,
     /// Threads.
     pub threads: usize,
     /// Program and version.

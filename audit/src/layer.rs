@@ -5,58 +5,89 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_diff::{Grid, Storage, Sums, measure};
-use karat_seam::{
-    Block, Choices, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Streams, Tap,
-};
+use karat_seam::{Block, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Streams, Tap};
 use rayon::prelude::*;
 
 use crate::candidate::Candidate;
 use crate::compare::{self, Context, Seen};
 use crate::facts::LayerFacts;
-use crate::lockstep::{Walk, follows_slots};
+use crate::flow::{Flow, Known};
+use crate::lockstep::{Walk, follows_slots, not_state};
 use crate::part::Part;
 use crate::place::Place;
 use crate::progress::Steps;
-use crate::{Result, align, choices, decisions, own_error};
+use crate::record::Record;
+use crate::{Error, Result, align, choices, decisions, own_error};
 
-/// Runs layer `l` on every path and compares it.
+/// Runs layer `l` on every path and compares it, as far as no earlier run did.
 pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Result<()> {
-    let facts = walk.setup.facts.layer(l);
-    let next = run_candidates(walk, l, &facts, steps)?;
+    let (block, facts, setup) = (Block::Layer(l), walk.setup.facts.layer(l), walk.setup);
+    let known = walk.look_up(block);
+    let missing = known.missing();
+    if !known.is_all() {
+        walk.hold(&missing, l == 0)?;
+    }
+    let mut made = run_candidates(walk, l, &facts, steps, &missing)?;
     steps.next(&format!("golden layer {l}"))?;
-    let setup = walk.setup;
-    let golden = setup.golden.layer(l)?;
-    let (on_x, on_x2, x, ()) = walk.golden_lanes(|lanes| Ok(golden.run(lanes)?))?;
-    walk.passes += 1 + on_x2.len() as u64;
-    let floor = run_floor(walk, l)?;
-    let start = Instant::now();
-    let lanes = Lanes { on_x: &on_x, on_x2: &on_x2, floor: floor.as_ref() };
-    let parts = compare_layer(walk, l, golden.as_ref(), &facts, &lanes)?;
-    walk.take(parts);
-    walk.out.wall[2] += start.elapsed().as_secs_f64();
-    if let Some(x) = x {
-        walk.x = x;
+    let mut next_x = known.golden.map(Flow::known);
+    if !known.is_all() {
+        let on_x = if missing.is_empty() { None } else { walk.golden_taps(&known) };
+        let mut resident = None;
+        let golden = walk.golden_lanes(&missing, on_x, |lanes| {
+            let layer = setup.golden.layer(l)?;
+            layer.run(lanes)?;
+            resident = Some(layer);
+            Ok(())
+        })?;
+        walk.passes += u64::from(golden.ran) + golden.on_x2.len() as u64;
+        let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
+        let start = Instant::now();
+        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref() };
+        let keep = || {
+            let next = golden.next.map(|next| Flow::made(walk.cache(), next));
+            next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))
+        };
+        let compare = || compare_layer(walk, l, resident.as_deref(), &facts, &lanes, &missing);
+        let (parts, kept) = rayon::join(compare, keep);
+        next_x = kept.or(next_x);
+        for (made, part) in made.iter_mut().zip(parts?) {
+            made.record.part.extend(part);
+        }
+        walk.out.wall[2] += start.elapsed().as_secs_f64();
     }
-    for (runner, next) in walk.runners.iter_mut().zip(next) {
-        runner.x_golden_rows = next.as_ref().and_then(|s| align::streams(s, &walk.x.rows));
-        runner.x = next;
-    }
+    walk.x = next_x.ok_or(Error::CacheGap)?;
+    walk.advance(known, made);
     Ok(())
 }
 
-/// Runs every candidate's layer on its own x'; gives the streams that leave it where they are known.
+/// What a candidate's block left, beside what it showed.
+pub(crate) struct Made {
+    /// Which candidate.
+    pub(crate) i: usize,
+    /// The streams that leave it.
+    pub(crate) next: Option<Flow>,
+    pub(crate) record: Record,
+}
+
+/// Runs the layer of every candidate that has to on its own x'.
 fn run_candidates(
     walk: &mut Walk<'_, '_>,
     l: u16,
     facts: &LayerFacts,
     steps: &mut Steps<'_>,
-) -> Result<Vec<Option<Streams>>> {
-    let mut next = Vec::new();
-    for (candidate, runner) in walk.setup.candidates.iter().zip(&mut walk.runners) {
+    missing: &[usize],
+) -> Result<Vec<Made>> {
+    let mut all = Vec::new();
+    for (i, (candidate, runner)) in walk.setup.candidates.iter().zip(&mut walk.runners).enumerate() {
         steps.next(&format!("{} layer {l}", candidate.patch_set))?;
+        if !missing.contains(&i) {
+            continue;
+        }
         let start = Instant::now();
-        runner.seen = Recorder::new(|site| !site.tap.is_state());
-        let input = input(candidate, runner.x.as_ref(), &walk.x);
+        runner.seen = not_state();
+        let before = candidate.calls();
+        let own = runner.x.as_ref().map(Flow::values).transpose()?;
+        let input = input(candidate, own, walk.x.values()?);
         let mut lanes = [Lane::new(&input, &mut runner.seen)];
         let ran = candidate.path.layer(l).and_then(|layer| layer.run(&mut lanes));
         let streams = lanes[0].out.take().map(|out| out.streams);
@@ -65,15 +96,47 @@ fn run_candidates(
             Err(SeamError::Unsupported { .. }) => {}
             Err(other) => return Err(other.into()),
         }
+        let mut record = Record::default();
         if streams.is_none() {
             let who = candidate.path.name();
-            walk.out.notes.push(format!("{who}: no layers.{l}.out: what layer {} injects is not judged", l + 1));
+            record.part.notes.push(format!("{who}: no layers.{l}.out: what layer {} injects is not judged", l + 1));
         }
-        next.push(streams);
+        let next = streams.map(|streams| Flow::made(walk.setup.cache, streams));
+        record.next = next.as_ref().map(|flow| flow.hash);
+        record.count(&before, candidate.calls());
         runner.choices = choices::of(l, &runner.seen, walk.setup.golden.requests(), facts);
         walk.out.wall[1] += start.elapsed().as_secs_f64();
+        all.push(Made { i, next, record });
     }
-    Ok(next)
+    Ok(all)
+}
+
+impl Walk<'_, '_> {
+    /// Adds what a block left to the outcome, keeps what is new, and moves every candidate on to the next block. Gives
+    /// the head's rows that come after those of all candidates' taps, one pair a candidate: injected, logits.
+    pub(crate) fn advance(&mut self, mut known: Known, made: Vec<Made>) -> Vec<(Part, Part)> {
+        let mut made: BTreeMap<usize, Made> = made.into_iter().map(|m| (m.i, m)).collect();
+        let mut rest = Vec::new();
+        for i in 0..self.runners.len() {
+            let (mut record, next) = match made.remove(&i) {
+                Some(made) => {
+                    self.keep(&known, i, &made.record);
+                    (made.record, made.next)
+                }
+                // Known, since it was not made.
+                None => {
+                    let record = known.records[i].take().unwrap_or_default();
+                    let next = record.next.map(Flow::known);
+                    (record, next)
+                }
+            };
+            rest.push((std::mem::take(&mut record.injected), std::mem::take(&mut record.logits)));
+            self.out.take(&self.setup.candidates[i].patch_set, record);
+            self.runners[i].x = next;
+            self.runners[i].x_golden_rows = None;
+        }
+        rest
+    }
 }
 
 /// What goes into a candidate's block: its own streams; for a trace any streams with the rows that it holds.
@@ -113,32 +176,34 @@ pub(crate) struct Lanes<'a> {
     pub(crate) floor: Option<&'a Recorder>,
 }
 
-/// Compares every candidate in layer `l`, several at a time: none needs what another leaves.
+/// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
 fn compare_layer(
     walk: &Walk<'_, '_>,
     l: u16,
-    golden: &dyn Layer,
+    golden: Option<&dyn Layer>,
     facts: &LayerFacts,
     lanes: &Lanes<'_>,
+    missing: &[usize],
 ) -> Result<Vec<Part>> {
-    let all = (0..walk.runners.len()).into_par_iter();
-    let parts: Vec<Result<Part>> = all.map(|i| compare_candidate(walk, (i, l), golden, facts, lanes)).collect();
+    let all = missing.par_iter();
+    let parts: Vec<Result<Part>> = all.map(|i| compare_candidate(walk, (*i, l), golden, facts, lanes)).collect();
     parts.into_iter().collect()
 }
 
 fn compare_candidate(
     walk: &Walk<'_, '_>,
     (i, l): (usize, u16),
-    golden: &dyn Layer,
+    golden: Option<&dyn Layer>,
     facts: &LayerFacts,
     lanes: &Lanes<'_>,
 ) -> Result<Part> {
     let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
-    let Some(on_x2) = lanes.on_x2.get(&i) else { return Ok(part) };
+    let (Some(on_x2), Some(golden)) = (lanes.on_x2.get(&i), golden) else { return Ok(part) };
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let seen = &walk.runners[i].seen;
-    let x = input(candidate, walk.runners[i].x.as_ref(), &walk.x);
+    let own = walk.runners[i].x.as_ref().map(Flow::values).transpose()?;
+    let x = input(candidate, own, walk.x.values()?);
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
@@ -204,10 +269,11 @@ fn input_errors(walk: &Walk<'_, '_>, i: usize) -> Result<BTreeMap<u32, BTreeMap<
     let Some(x2) = &runner.x_golden_rows else { return Ok(BTreeMap::new()) };
     let path = walk.setup.candidates[i].path;
     let class = |r: &RowId| 2 * r.seq + path.phase_of(*r) as u32;
-    let grid = Grid::of(&walk.x.data).classes(walk.x.rows.iter().map(class).collect())?;
-    let measured = measure("layer input", &walk.x.data, &x2.data, Storage::F32, &grid)?;
+    let x = walk.x.values()?;
+    let grid = Grid::of(&x.data).classes(x.rows.iter().map(class).collect())?;
+    let measured = measure("layer input", &x.data, &x2.data, Storage::F32, &grid)?;
     let mut all: BTreeMap<u32, BTreeMap<Phase, Sums>> = BTreeMap::new();
-    for row in walk.x.rows.iter() {
+    for row in x.rows.iter() {
         let of_sequence = all.entry(row.seq).or_default();
         if of_sequence.is_empty() {
             for phase in [Phase::Prefill, Phase::Decode] {
@@ -216,17 +282,4 @@ fn input_errors(walk: &Walk<'_, '_>, i: usize) -> Result<BTreeMap<u32, BTreeMap<
         }
     }
     Ok(all)
-}
-
-/// Compares the embeddings: nothing comes in before them.
-pub(crate) fn compare_embed(walk: &mut Walk<'_, '_>, golden: &Recorder) -> Result<()> {
-    for i in 0..walk.runners.len() {
-        let mut on_x2 = Recorder::all();
-        on_x2.taps.clone_from(&golden.taps);
-        let on_x2 = [(i, on_x2)].into();
-        let part = compare_block(walk, i, Block::Embed, &Lanes { on_x: golden, on_x2: &on_x2, floor: None })?;
-        walk.out.take(&walk.setup.candidates[i].patch_set, part);
-        walk.runners[i].choices = Choices::default();
-    }
-    Ok(())
 }

@@ -4,13 +4,16 @@
 //! layer input and x' the candidate's. The injected part is judged; the inherited part is what earlier layers did.
 
 mod align;
+mod cache;
 mod candidate;
 mod choices;
 mod compare;
 mod decisions;
+mod embed;
 mod error;
 mod facts;
 mod finish;
+mod flow;
 mod head;
 mod head_flips;
 mod index_noise;
@@ -25,15 +28,18 @@ mod plan;
 mod predict;
 mod progress;
 mod recall;
+mod record;
 mod rotate;
 mod storage;
 mod trace;
 
+pub use cache::{Cache, DEFAULT_LIMIT, Holding};
 pub use candidate::Candidate;
 pub use error::{Error, Result};
 pub use facts::{Facts, LayerFacts};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
+pub use patch_rows::Calls;
 pub use plan::{Subject, audit};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};

@@ -10,14 +10,16 @@ use std::time::Instant;
 
 use karat_bundle::{Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
 use karat_scenarios::Ask;
-use karat_seam::{Block, Choices, Error as SeamError, Lane, Path, Recorder, Routing, Site, Streams, Tap};
+use karat_seam::{Block, Choices, Lane, Path, Recorder, Routing, Site, Streams, Tap};
 
+use crate::cache::Cache;
 use crate::candidate::Candidate;
 use crate::facts::Facts;
-use crate::part::Part;
+use crate::flow::{Flow, Keys};
+use crate::patch_rows::Calls;
 use crate::progress::{Progress, Steps};
 use crate::recall::Asked;
-use crate::{Result, align, head, layer};
+use crate::{Error, Result, embed, head, layer};
 
 /// What to compare.
 pub struct Lockstep<'a> {
@@ -37,6 +39,8 @@ pub struct Lockstep<'a> {
     pub taps: &'a (dyn Fn(Site) -> bool + Sync),
     /// Only this many layers (and then no head).
     pub layers: Option<u16>,
+    /// Where earlier runs left what they found out, and this one does.
+    pub cache: Option<&'a Cache>,
 }
 
 /// What a lockstep run leaves.
@@ -52,6 +56,8 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// Error of each patch at its own ops, by (patch set, patch): rel-L2 on the operands that it was given.
     pub own_errors: BTreeMap<(String, String), f64>,
+    /// Executions by (patch set, patch), where the candidate counts them.
+    pub calls: BTreeMap<(String, String), Calls>,
     /// What could not be judged.
     pub notes: Vec<String>,
     /// Answers, by candidate.
@@ -60,15 +66,15 @@ pub struct Outcome {
     pub recall: Vec<RecallRow>,
     /// Seconds in golden, candidates and comparing.
     pub wall: [f64; 3],
-    /// Layer passes of all rows, by one path, over the number of layers.
+    /// Layer passes of all rows, by one path, over the number of layers. What came from the cache is free.
     pub forward_equivalents: f64,
 }
 
 /// A candidate on its way through the layers.
 pub(crate) struct Runner {
     /// x' in the candidate's own row order; `None` where it is not known.
-    pub(crate) x: Option<Streams>,
-    /// x' in golden's row order; `None` where not every row is known.
+    pub(crate) x: Option<Flow>,
+    /// x' in golden's row order, while it is compared; `None` where not every row is known.
     pub(crate) x_golden_rows: Option<Streams>,
     /// What the candidate's last block showed.
     pub(crate) seen: Recorder,
@@ -76,19 +82,38 @@ pub(crate) struct Runner {
     pub(crate) choices: Choices,
 }
 
+impl Runner {
+    fn new() -> Self {
+        Self { x: None, x_golden_rows: None, seen: Recorder::all(), choices: Choices::default() }
+    }
+}
+
 /// State of a run between two layers.
 pub(crate) struct Walk<'a, 'b> {
     pub(crate) setup: &'b Lockstep<'a>,
     /// x.
-    pub(crate) x: Streams,
+    pub(crate) x: Flow,
     pub(crate) runners: Vec<Runner>,
     pub(crate) out: Outcome,
     pub(crate) passes: u64,
+    pub(crate) keys: Option<Keys>,
+    /// False when all is computed again, and kept again.
+    pub(crate) reads_cache: bool,
 }
 
-impl<'a> Lockstep<'a> {
+impl Lockstep<'_> {
     /// Runs the comparison. Call it inside the thread pool that comparing should use.
     pub fn run(&self, progress: &dyn Progress, stop: &AtomicBool) -> Result<Outcome> {
+        match self.walk(progress, stop, true) {
+            Err(Error::CacheGap) => {
+                self.cache.iter().for_each(|cache| cache.forget_hits());
+                self.walk(progress, stop, false)
+            }
+            other => other,
+        }
+    }
+
+    fn walk(&self, progress: &dyn Progress, stop: &AtomicBool, reads_cache: bool) -> Result<Outcome> {
         let mut out = Outcome::default();
         if let Some(finding) = self.other_ids() {
             out.findings.push(finding);
@@ -97,7 +122,10 @@ impl<'a> Lockstep<'a> {
         let blocks = self.golden.blocks().layers;
         let layers = self.layers.unwrap_or(blocks).min(blocks);
         let mut steps = Steps::new(progress, stop, (u64::from(layers) + 2) * (self.candidates.len() as u64 + 1));
-        let mut walk = self.embed(out, &mut steps)?;
+        let runners = self.candidates.iter().map(|_| Runner::new()).collect();
+        let keys = self.cache.map(|cache| Keys::of(self, cache));
+        let mut walk = Walk { setup: self, x: Flow::default(), runners, out, passes: 0, keys, reads_cache };
+        embed::run(&mut walk, &mut steps)?;
         for l in 0..layers {
             layer::run(&mut walk, l, &mut steps)?;
         }
@@ -139,73 +167,44 @@ impl<'a> Lockstep<'a> {
         }
         None
     }
-
-    fn embed<'b>(&'b self, mut out: Outcome, steps: &mut Steps<'_>) -> Result<Walk<'a, 'b>> {
-        let mut golden = Recorder::all();
-        steps.next("golden embedding")?;
-        let start = Instant::now();
-        let x = self.golden.embed(&mut golden)?;
-        out.wall[0] += start.elapsed().as_secs_f64();
-        let mut runners = Vec::new();
-        for candidate in &self.candidates {
-            steps.next(&format!("{} embedding", candidate.patch_set))?;
-            let mut seen = Recorder::all();
-            let start = Instant::now();
-            let streams = match candidate.path.embed(&mut seen) {
-                Ok(streams) => Some(streams),
-                Err(SeamError::Unsupported { .. }) => None,
-                Err(other) => return Err(other.into()),
-            };
-            out.wall[1] += start.elapsed().as_secs_f64();
-            let mut x2 = streams.as_ref().and_then(|s| align::streams(s, &x.rows));
-            if x2.is_none() {
-                out.notes.push(format!(
-                    "{}: no embedding, so golden's is taken as the input of layer 0",
-                    candidate.path.name()
-                ));
-                x2 = Some(x.clone());
-            }
-            runners.push(Runner { x: streams, x_golden_rows: x2, seen, choices: Choices::default() });
-        }
-        let mut walk = Walk { setup: self, x, runners, out, passes: 0 };
-        layer::compare_embed(&mut walk, &golden)?;
-        Ok(walk)
-    }
 }
 
 impl Walk<'_, '_> {
-    /// Adds what comparing left, one part a candidate.
-    pub(crate) fn take(&mut self, parts: Vec<Part>) {
-        for (candidate, part) in self.setup.candidates.iter().zip(parts) {
-            self.out.take(&candidate.patch_set, part);
-        }
-    }
-
     /// Layers of the model.
     pub(crate) fn blocks(&self) -> u16 {
         self.setup.golden.blocks().layers
     }
 
-    /// Runs golden's lanes of one block: R(x) first, then R(x') of each candidate whose x' is known.
-    pub(crate) fn golden_lanes<T>(
+    /// Runs golden's lanes of one block: R(x) unless it is known, then R(x') of each candidate of `missing` whose x' is.
+    pub(crate) fn golden_lanes(
         &mut self,
-        run: impl FnOnce(&mut [Lane<'_>]) -> Result<T>,
-    ) -> Result<(Recorder, BTreeMap<usize, Recorder>, Option<Streams>, T)> {
+        missing: &[usize],
+        on_x: Option<Recorder>,
+        run: impl FnOnce(&mut [Lane<'_>]) -> Result<()>,
+    ) -> Result<GoldenLanes> {
         let start = Instant::now();
-        let mut on_x = Recorder::all();
-        let known: Vec<usize> = (0..self.runners.len()).filter(|i| self.runners[*i].x_golden_rows.is_some()).collect();
-        let mut on_x2: Vec<Recorder> = known.iter().map(|_| Recorder::all()).collect();
-        let mut lanes = vec![Lane::new(&self.x, &mut on_x)];
+        let x = self.x.values()?;
+        let ran = on_x.is_none();
+        let mut on_x = on_x.unwrap_or_else(not_state);
+        let known: Vec<usize> = missing.iter().copied().filter(|i| self.runners[*i].x_golden_rows.is_some()).collect();
+        let mut on_x2: Vec<Recorder> = known.iter().map(|_| not_state()).collect();
+        let mut lanes = Vec::new();
+        if ran {
+            lanes.push(Lane::new(x, &mut on_x));
+        }
         for (i, see) in known.iter().zip(&mut on_x2) {
             let runner = &self.runners[*i];
             let Some(x) = &runner.x_golden_rows else { continue };
             lanes.push(Lane { routing: Routing::Forced(&runner.choices), ..Lane::new(x, see) });
         }
-        let result = run(&mut lanes)?;
-        let next = lanes[0].out.take().map(|out| out.streams);
+        if !lanes.is_empty() {
+            run(&mut lanes)?;
+        }
+        let next = lanes.first_mut().filter(|_| ran).and_then(|lane| lane.out.take()).map(|out| out.streams);
         drop(lanes);
         self.out.wall[0] += start.elapsed().as_secs_f64();
-        Ok((on_x, known.into_iter().zip(on_x2).collect(), next, result))
+        let on_x2 = known.into_iter().zip(on_x2).collect();
+        Ok(GoldenLanes { on_x, on_x2, ran, next })
     }
 
     /// True when the tap is to be compared.
@@ -218,6 +217,22 @@ impl Walk<'_, '_> {
         let seen = &self.runners[candidate].seen;
         seen.taps.keys().filter(|(site, _)| site.block == block).copied().collect()
     }
+}
+
+/// What golden's lanes of a block gave.
+pub(crate) struct GoldenLanes {
+    pub(crate) on_x: Recorder,
+    /// By candidate.
+    pub(crate) on_x2: BTreeMap<usize, Recorder>,
+    /// Whether R(x) ran.
+    pub(crate) ran: bool,
+    /// The streams that leave golden's block on x, when it ran.
+    pub(crate) next: Option<Streams>,
+}
+
+/// Keeps all taps but the state, which repeats rows of others.
+pub(crate) fn not_state() -> Recorder {
+    Recorder::new(|site| !site.tap.is_state())
 }
 
 /// Taps whose second axis follows the expert slots.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use karat_bundle::{FlipRow, TapRow, TokenRow};
 
 use crate::lockstep::Outcome;
+use crate::record::Record;
 
 /// Rows of one candidate in one block, in the order of the tables.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,8 +35,17 @@ impl Part {
 }
 
 impl Outcome {
-    /// Adds the part of a patch set.
-    pub(crate) fn take(&mut self, patch_set: &str, part: Part) {
+    /// Adds what a block of a patch set left.
+    pub(crate) fn take(&mut self, patch_set: &str, record: Record) {
+        for (patch, calls) in record.calls {
+            self.calls.entry((patch_set.to_string(), patch)).or_default().add(calls);
+        }
+        self.asked.extend(record.asked);
+        self.take_part(patch_set, record.part);
+    }
+
+    /// Adds rows of a patch set.
+    pub(crate) fn take_part(&mut self, patch_set: &str, part: Part) {
         self.taps.extend(part.taps);
         self.tokens.extend(part.tokens);
         self.flips.extend(part.flips);

@@ -8,12 +8,30 @@ use crate::finish::{key, phases};
 use crate::lockstep::Outcome;
 use crate::predict::PatchSpec;
 
-/// Executions that were counted.
+/// Executions of a patch that were counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Calls {
-    pub(crate) prefill: u64,
-    pub(crate) decode: u64,
-    pub(crate) largest_prefill: u64,
+pub struct Calls {
+    /// In prefill.
+    pub prefill: u64,
+    /// In decode.
+    pub decode: u64,
+    /// Rows of the largest prefill among them.
+    pub largest_prefill: u64,
+}
+
+impl Calls {
+    /// What was counted since `earlier`; the largest one may be from before.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        let (prefill, decode) = (self.prefill - earlier.prefill, self.decode - earlier.decode);
+        Self { prefill, decode, ..self }
+    }
+
+    /// Adds other executions.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.prefill += other.prefill;
+        self.decode += other.decode;
+        self.largest_prefill = self.largest_prefill.max(other.largest_prefill);
+    }
 }
 
 /// The row of one patch. `set` is the patch set in which it runs alone on stock.

@@ -1,12 +1,13 @@
 //! Audit of the optimized path: stock, stock with each patch, stock with all of them.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_bundle::{Bundle, Candidate as RunCandidate};
 use karat_diff::Claims;
 use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
-use karat_seam::Phase;
+use karat_seam::{Path as _, Phase};
 
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
@@ -60,12 +61,14 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         let specs = specs(&plan.patches);
         paths.push((name, specs, Optimized::new(checkpoint.clone(), requests.clone(), plan, job.threads)?));
     }
+    let counts: Vec<_> = paths.iter().map(|p| || calls(&p.2)).collect();
     let candidates = paths
         .iter()
-        .map(|p| {
+        .zip(&counts)
+        .map(|(p, count)| {
             let rotates = [Phase::Prefill, Phase::Decode].map(|phase| p.2.numerics(phase).index.hadamard);
             let (patches, history) = (p.1.clone(), subject.history.to_string());
-            Candidate { patches, history, rotates, ..Candidate::new(p.0.clone(), &p.2, claims) }
+            Candidate { patches, history, rotates, calls: Some(count), ..Candidate::new(p.0.clone(), &p.2, claims) }
         })
         .collect();
     let lockstep = Lockstep {
@@ -77,17 +80,20 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
+        cache: job.cache,
     };
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     finish::added_to_stock(&mut outcome.taps);
     let profile = subject.stock.name();
     let mut rows = Vec::new();
-    for (set, specs, path) in &paths {
+    for (set, specs, _) in &paths {
         let [spec] = specs.as_slice() else { continue };
-        rows.push(row(spec, profile, set, calls(path, &spec.name), &outcome));
+        let calls = outcome.calls.get(&(set.clone(), spec.name.clone())).copied().unwrap_or_default();
+        rows.push(row(spec, profile, set, calls, &outcome));
     }
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
-    outcome.recall = recall::rows(job, &outcome.asked, &recall::searcher(job, plans))?;
+    let key = |set: &str| paths.iter().find(|(name, ..)| name == set).map(|(.., path)| path.identity());
+    outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
     recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
     let candidate = RunCandidate {
@@ -119,12 +125,12 @@ fn spec(patch: &Patch) -> PatchSpec {
     }
 }
 
-fn calls(path: &Optimized, patch: &str) -> Calls {
+/// Executions of each patch so far.
+fn calls(path: &Optimized) -> BTreeMap<String, Calls> {
     let coverage = path.coverage();
-    let of_patch = coverage.patches.iter().find(|p| p.name == patch);
-    of_patch.map_or(Calls::default(), |p| Calls {
-        prefill: p.prefill,
-        decode: p.decode,
-        largest_prefill: p.largest_prefill,
-    })
+    let one = |p: &karat_optimized::PatchCoverage| {
+        let calls = Calls { prefill: p.prefill, decode: p.decode, largest_prefill: p.largest_prefill };
+        (p.name.to_string(), calls)
+    };
+    coverage.patches.iter().map(one).collect()
 }

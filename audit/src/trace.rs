@@ -100,6 +100,7 @@ fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
+        cache: job.cache,
     };
     let mut outcome = job.pool()?.install(|| lockstep.run(job.progress, job.stop))?;
     outcome.recall = recall::rows(job, &outcome.asked, &|_, _, _| Ok(Vec::new()))?;

@@ -17,7 +17,7 @@ pub use cell::{BadCell, Cell};
 pub use error::{Error, Result};
 pub use judge::{Evidence, Policy, judge, row_verdict};
 pub use read::{read, read_table};
-pub use run::{Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
+pub use run::{CacheUse, Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
 pub use tables::{FlipRow, PatchRow, RecallRow, TapRow, TokenRow};
 pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};

@@ -88,6 +88,32 @@ pub struct Walls {
     pub diff: f64,
 }
 
+/// What an audit took from its cache, and gave to it. Results are the same with and without.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheUse {
+    /// True when there was a cache.
+    pub on: bool,
+    /// Comparisons of one candidate in one block that came from it.
+    pub comparisons: u64,
+    /// Comparisons that there were.
+    pub comparisons_asked: u64,
+    /// Golden blocks that came from it.
+    pub golden: u64,
+    /// Golden blocks that there were.
+    pub golden_asked: u64,
+    /// Entries that were damaged, and computed again.
+    pub damaged: u64,
+    /// Entries that were too large to be kept.
+    pub too_large: u64,
+    /// Entries that were deleted to make room.
+    pub deleted: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The first thing that went wrong with it; empty when nothing did.
+    pub trouble: String,
+}
+
 /// One csv file as it was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,6 +156,9 @@ pub struct Run {
     pub threads: u64,
     /// Wall times.
     pub wall_s: Walls,
+    /// What came from the cache.
+    #[serde(default)]
+    pub cache: CacheUse,
     /// Peak resident memory, bytes; 0 where it is not known.
     pub peak_memory_bytes: u64,
     /// The policy that the verdict was made with.

@@ -117,6 +117,9 @@ pub(crate) struct Audit {
     /// Number formats that the trace claims: f32, bf16, official, sglang or vllm
     #[arg(long, value_name = "FORMATS", requires = "candidate")]
     pub(crate) claims: Option<String>,
+    /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Write the bundle (csv and json) here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

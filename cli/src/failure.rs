@@ -62,6 +62,7 @@ impl From<karat_audit::Error> for Failure {
             karat_audit::Error::Model(error) => error.into(),
             karat_audit::Error::Seam(error) => Self::bug(&error.to_string()),
             karat_audit::Error::Interrupted => Self { exit: 130, message: error.to_string() },
+            karat_audit::Error::CacheGap => Self::bug(&error.to_string()),
             karat_audit::Error::Machine(message) => Self::usage(message),
         }
     }

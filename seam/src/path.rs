@@ -20,6 +20,12 @@ pub trait Path: Sync {
     /// Hash of weights, requests, variant, numeric mode and numerics version: the cache key.
     fn identity(&self) -> [u8; 32];
 
+    /// Hash of everything that what layer `l` makes of given streams follows from; the whole identity unless the path
+    /// knows better. Paths that differ in other layers only may share it.
+    fn layer_identity(&self, _l: u16) -> [u8; 32] {
+        self.identity()
+    }
+
     /// What the client did.
     fn requests(&self) -> &Requests;
 

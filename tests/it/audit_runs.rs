@@ -32,6 +32,7 @@ fn run(stock: Stock, patches: &[&str], requests: Requests, threads: usize) -> Bu
         taps: None,
         layers: None,
         floor: false,
+        cache: None,
         threads,
         producer: "test".into(),
         command: vec![],

@@ -35,6 +35,7 @@ fn audit(dir: &Path, claims: Claims, expected: Option<Requests>) -> Bundle {
         taps: None,
         layers: None,
         floor: false,
+        cache: None,
         threads: 2,
         producer: "test".into(),
         command: vec![],

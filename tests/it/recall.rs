@@ -115,6 +115,7 @@ impl Place {
             inputs: self.inputs.clone(),
             taps: None,
             layers: None,
+            cache: None,
             floor: false,
             threads: 2,
             producer: "test".into(),

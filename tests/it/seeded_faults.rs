@@ -183,6 +183,7 @@ fn audit(fault: Fault) -> Vec<TapRow> {
         facts: Facts::of(&checkpoint).unwrap(),
         taps: &|_| true,
         layers: None,
+        cache: None,
     };
     lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap().taps
 }

@@ -56,6 +56,7 @@ fn golden_measures_the_margins_that_were_noted() {
         inputs,
         taps: None,
         layers: None,
+        cache: None,
         floor: false,
         threads: 2,
         producer: "test".into(),

@@ -20,10 +20,13 @@ use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
 use karat_seam::{Path, Phase, Recorder, Requests, RowId, Site, Tap};
 
-use self::answers::{Answer, Picked, answers};
+pub(crate) use self::answers::Answer;
+use self::answers::{Picked, answers};
 use self::score::Named;
+use crate::cache::{Hash, Kind, Reader, Writer};
 use crate::job::Job;
 use crate::lockstep::Walk;
+use crate::record::{read_rows, rows as write_rows};
 use crate::{Candidate, Lockstep, Result};
 
 pub use run::recall;
@@ -41,20 +44,61 @@ pub(crate) struct Asked {
     pub(crate) phases: Vec<Phase>,
 }
 
-/// Keeps the logits of all answers, at the end of a lockstep run.
-pub(crate) fn keep(walk: &mut Walk<'_, '_>, golden: &Recorder) {
+/// The logits of all answers of candidate `i`, at the end of a lockstep run; `None` when nothing is asked.
+pub(crate) fn kept(walk: &Walk<'_, '_>, i: usize, golden: &Recorder) -> Option<Asked> {
     let Lockstep { asks, candidates, .. } = walk.setup;
     if asks.iter().all(Vec::is_empty) {
-        return;
+        return None;
     }
-    let ours = picked(golden, asks);
-    for (candidate, runner) in candidates.iter().zip(&walk.runners) {
-        let answers = answers(asks, &ours, &picked(&runner.seen, asks));
-        let phase = |a: &Answer| candidate.path.phase_of(last_row(asks, a));
-        let phases = answers.iter().map(phase).collect();
-        let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
-        walk.out.asked.push(Asked { patch_set, history, answers, phases });
+    let candidate = &candidates[i];
+    let answers = answers(asks, &picked(golden, asks), &picked(&walk.runners[i].seen, asks));
+    let phases = answers.iter().map(|a: &Answer| candidate.path.phase_of(last_row(asks, a))).collect();
+    let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
+    Some(Asked { patch_set, history, answers, phases })
+}
+
+/// [`rows`], those of each patch set from the cache where an earlier run made them. `key` names a patch set's path.
+pub(crate) fn rows_cached(
+    job: &Job<'_>,
+    asked: &[Asked],
+    key: &dyn Fn(&str) -> Option<Hash>,
+    search: &Search<'_>,
+) -> Result<Vec<RecallRow>> {
+    let Some(cache) = job.cache else { return rows(job, asked, search) };
+    let inputs = &job.inputs;
+    // What was said is told in text.
+    let tokenizer = job.checkpoint.side_file("tokenizer.json").ok().flatten().unwrap_or_default();
+    let name = |asked: &Asked| {
+        let mut name =
+            cache.key("recall").part("path", &key(&asked.patch_set)?).part("set", asked.patch_set.as_bytes());
+        name = name.shown("history", &asked.history).shown("asks", &inputs.asks).shown("scenarios", &inputs.scenarios);
+        Some(
+            name.shown("variants", &inputs.variants)
+                .shown("requests", &inputs.requests)
+                .part("tokenizer", &tokenizer)
+                .finish(),
+        )
+    };
+    let names: Vec<Option<Hash>> = asked.iter().map(name).collect();
+    let known = |name: &Option<Hash>| {
+        cache.get(Kind::Other, name.as_ref()?, |bytes| {
+            let mut from = Reader::new(bytes);
+            read_rows::<RecallRow>(&mut from).filter(|_| from.is_done())
+        })
+    };
+    let mut all: Vec<Option<Vec<RecallRow>>> = names.iter().map(known).collect();
+    let missing: Vec<Asked> = asked.iter().zip(&all).filter(|(_, k)| k.is_none()).map(|(a, _)| a.clone()).collect();
+    let made = if missing.is_empty() { Vec::new() } else { rows(job, &missing, search)? };
+    for ((asked, name), slot) in asked.iter().zip(&names).zip(&mut all).filter(|(_, slot)| slot.is_none()) {
+        let own: Vec<RecallRow> = made.iter().filter(|r| r.patch_set == asked.patch_set).cloned().collect();
+        if let Some(name) = name {
+            let mut to = Writer::default();
+            write_rows(&mut to, &own);
+            cache.put(name, &to.0);
+        }
+        *slot = Some(own);
     }
+    Ok(all.into_iter().flatten().flatten().collect())
 }
 
 /// The row that predicts the answer's last id.

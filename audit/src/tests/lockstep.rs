@@ -28,6 +28,7 @@ pub(super) fn run(golden: &Fake, candidates: &[(&str, &Fake, Vec<PatchSpec>)], c
         facts: facts(),
         taps: &all,
         layers: None,
+        cache: None,
     };
     lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap()
 }
@@ -198,6 +199,7 @@ fn a_stopped_run_leaves_nothing() {
         facts: facts(),
         taps: &all,
         layers: None,
+        cache: None,
     };
     assert!(matches!(lockstep.run(&Quiet, &AtomicBool::new(true)), Err(Error::Interrupted)));
 }

@@ -1,3 +1,4 @@
+mod cached;
 mod fake;
 mod inputs;
 mod lockstep;

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::later::{not_yet, refuse_given};
 use crate::model::{self, Source};
 use crate::progress::Progress;
-use crate::{inputs, output, stop, summary};
+use crate::{cache, inputs, output, stop, summary};
 
 pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     refuse_later(args)?;
@@ -23,6 +23,12 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     }
     let stop = stop::on_interrupt();
     let progress = Progress::new(globals);
+    let place = cache::place(args.no_cache)?;
+    let (cache, no_cache) = match place.as_ref().map(cache::Place::open) {
+        Some(Ok(cache)) => (Some(cache), String::new()),
+        Some(Err(why)) => (None, why),
+        None => (None, String::new()),
+    };
     let source = model::open(args.model.as_deref())?;
     let layers = source.checkpoint.config().layers.len();
     if let Some(asked) = args.layers.filter(|n| usize::from(*n) > layers) {
@@ -35,13 +41,14 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         taps: taps.clone(),
         layers: args.layers,
         floor: args.floor,
+        cache: cache.as_ref(),
         threads: globals.threads(),
         producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
         command: std::env::args().skip(1).collect(),
         progress: &progress,
         stop,
     };
-    let bundle = match &args.candidate {
+    let mut bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,
         None => {
             let subject = subject(args)?;
@@ -50,6 +57,9 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         }
     };
     progress.finish();
+    if !no_cache.is_empty() {
+        bundle.run.cache.trouble = no_cache;
+    }
     if let Some(out) = &args.out {
         karat_bundle::write(out, &bundle)?;
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::args::{Doctor, Globals};
 use crate::failure::Result;
 use crate::later::refuse_given;
-use crate::output;
+use crate::{cache, output};
 
 /// Rows of the self-test: past the mini geometry's window, one long group and several short ones.
 const ROWS: u32 = 40;
@@ -23,13 +23,14 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     refuse_given(&[("karat doctor --plan", args.plan.is_some())])?;
     let features = features();
     let driver = gpu_driver();
+    let place = cache::place(false)?;
     let bundle = self_test(globals)?;
     let verdict = bundle.verdict.verdict;
     if globals.json {
         output::json(&json!({
             "version": env!("CARGO_PKG_VERSION"), "cpu_features": features, "threads": globals.threads(),
             "gpu_driver": driver, "gpu_used": false, "self_test": verdict.name(), "exit_code": bundle.verdict.exit_code,
-            "reasons": bundle.verdict.reasons,
+            "reasons": bundle.verdict.reasons, "cache": cache::json(place.as_ref()),
         }));
         return Ok(bundle.verdict.exit_code);
     }
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     let mut text = format!("karat {}\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&format!("cpu: {} threads, {}\n", globals.threads(), features.join(" ")));
     text.push_str(&format!("gpu: {gpu}\n"));
+    text.push_str(&format!("cache: {}\n", cache::line(place.as_ref())));
     let what = "golden against the f32 control, mini geometry, random weights";
     text.push_str(&format!("self-test: {} ({what}, {ROWS} rows)\n", verdict.name()));
     if verdict != Verdict::Pass {
@@ -82,6 +84,7 @@ fn self_test(globals: Globals) -> Result<Bundle> {
         taps: None,
         layers: None,
         floor: true,
+        cache: None,
         threads: globals.threads(),
         producer: String::new(),
         command: Vec::new(),

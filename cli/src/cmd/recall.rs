@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         inputs,
         taps: None,
         layers: None,
+        cache: None,
         floor: false,
         threads: globals.threads(),
         producer: format!("karat {}", env!("CARGO_PKG_VERSION")),

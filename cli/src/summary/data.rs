@@ -21,6 +21,7 @@ pub(crate) fn json(bundle: &Bundle) -> Value {
     object.insert("recall".to_string(), super::recall::data(bundle));
     object.insert("notes".to_string(), json!(run.notes));
     object.insert("wall_s".to_string(), serde_json::to_value(&run.wall_s).unwrap_or_default());
+    object.insert("cache".to_string(), serde_json::to_value(&run.cache).unwrap_or_default());
     value
 }
 

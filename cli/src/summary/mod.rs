@@ -7,7 +7,7 @@ mod tables;
 use std::path::Path;
 
 use karat_bundle::judge::recall::{bounds, golden_is_right, paired};
-use karat_bundle::{Bundle, FirstBad, Verdict};
+use karat_bundle::{Bundle, CacheUse, FirstBad, Verdict};
 
 use crate::output::Style;
 
@@ -54,6 +54,7 @@ fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Styl
     }
     lines.push(String::new());
     lines.push(costs(bundle));
+    lines.extend(from_cache(&bundle.run.cache).iter().flat_map(|line| wrap(line, "")));
     if let Some(out) = out {
         lines.push(format!("bundle: {}", out.display()));
     }
@@ -126,6 +127,30 @@ fn costs(bundle: &Bundle) -> String {
         bundle.run.peak_memory_bytes >> 20,
         report.forward_equivalents,
     )
+}
+
+/// What was not computed now, because an earlier run had; nothing when no cache was asked for.
+fn from_cache(used: &CacheUse) -> Option<String> {
+    if !used.on {
+        return (!used.trouble.is_empty()).then(|| format!("cache: off, {}", used.trouble));
+    }
+    let mut line = format!(
+        "cache: {} of {} comparisons and {} of {} golden blocks from earlier runs",
+        used.comparisons, used.comparisons_asked, used.golden, used.golden_asked,
+    );
+    for (n, what) in [
+        (used.damaged, "damaged and computed again"),
+        (used.deleted, "deleted to make room"),
+        (used.too_large, "too large to keep"),
+    ] {
+        if n > 0 {
+            line.push_str(&format!(", {n} entries {what}"));
+        }
+    }
+    if !used.trouble.is_empty() {
+        line.push_str(&format!("; {}", used.trouble));
+    }
+    Some(line)
 }
 
 /// Breaks a text into lines of at most 100 columns.

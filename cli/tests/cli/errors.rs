@@ -124,7 +124,7 @@ fn an_interrupt_ends_the_run_with_130_and_leaves_no_bundle() {
     let dir = workplace();
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_karat"))
         .current_dir(dir.path())
-        .args(["audit", "--out", "bundle"])
+        .args(["audit", "--no-cache", "--out", "bundle"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -2,6 +2,7 @@
 
 mod audit;
 mod broken;
+mod cache;
 mod candidate;
 mod errors;
 mod files;

@@ -30,10 +30,19 @@ impl Ran {
     }
 }
 
-/// Runs `karat` in a folder.
+/// Runs `karat` in a folder, without a cache.
 pub(crate) fn karat(dir: &Path, args: &[&str]) -> Ran {
+    karat_in(dir, args, &[("KARAT_NO_CACHE", "1")])
+}
+
+/// Runs `karat` in a folder with these variables set. Nobody's own cache is ever used.
+pub(crate) fn karat_in(dir: &Path, args: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karat"));
     command.current_dir(dir).args(args).env_remove("NO_COLOR").env("COLUMNS", "100");
+    for name in ["KARAT_NO_CACHE", "KARAT_CACHE_DIR", "KARAT_CACHE_LIMIT", "XDG_CACHE_HOME", "HOME"] {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().copied());
     let Output { status, stdout, stderr } = command.output().expect("the binary starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     Ran { exit: status.code().expect("no signal"), stdout: text(stdout), stderr: text(stderr) }

@@ -41,6 +41,7 @@ fn it_says_what_greedy_decoding_says() {
         inputs: Inputs::default(),
         taps: None,
         layers: None,
+        cache: None,
         floor: false,
         threads: 1,
         producer: String::new(),

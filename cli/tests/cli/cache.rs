@@ -1,0 +1,100 @@
+//! The cache as a user meets it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Ran, karat_in, workplace};
+
+const TABLES: [&str; 5] = ["taps.csv", "tokens.csv", "flips.csv", "recall.csv", "patches.csv"];
+
+fn audit(dir: &Path, out: &str, more: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let base =
+        ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "bf16-mhc", "--layers", "3", "--quiet"];
+    let args = [&base[..], &["--out", out], more].concat();
+    karat_in(dir, &args, environment)
+}
+
+fn tables(dir: &Path, bundle: &str) -> Vec<Vec<u8>> {
+    TABLES.iter().map(|name| fs::read(dir.join(bundle).join(name)).unwrap()).collect()
+}
+
+fn used(dir: &Path, bundle: &str) -> karat_bundle::CacheUse {
+    karat_bundle::read(&dir.join(bundle)).unwrap().run.cache
+}
+
+#[test]
+fn an_unchanged_audit_computes_nothing_and_says_so() {
+    let dir = workplace();
+    let dir = dir.path();
+    let cache = dir.join("cache");
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap())];
+    let plain = audit(dir, "plain", &["--no-cache"], &environment);
+    assert!(!cache.exists() && !plain.stdout.contains("cache:"), "{}", plain.stdout);
+    let first = audit(dir, "first", &[], &environment).expect(plain.exit);
+    assert!(first.stdout.contains("cache: 0 of 8 comparisons and 0 of 4 golden blocks"), "{}", first.stdout);
+    let again = audit(dir, "again", &[], &environment).expect(plain.exit);
+    assert!(again.stdout.contains("cache: 8 of 8 comparisons and 4 of 4 golden blocks"), "{}", again.stdout);
+    assert!(again.stdout.contains(" 0 forward passes"), "{}", again.stdout);
+    for bundle in ["first", "again"] {
+        assert_eq!(tables(dir, bundle), tables(dir, "plain"), "{bundle}");
+    }
+    assert_eq!(used(dir, "again").comparisons, 8);
+    // Other threads, the same results; another set of taps, another comparison.
+    audit(dir, "threads", &["--threads", "1"], &environment).expect(plain.exit);
+    assert_eq!(used(dir, "threads").comparisons, 8);
+    audit(dir, "taps", &["--taps", "layers.*.attn.in"], &environment);
+    assert_eq!((used(dir, "taps").comparisons, used(dir, "taps").golden), (0, 4), "golden is the same");
+    let doctor = karat_in(dir, &["doctor", "--json"], &environment).expect(0).json();
+    assert_eq!(doctor["cache"]["dir"], environment[0].1);
+    assert!(doctor["cache"]["entries"].as_u64().unwrap() > 8, "{doctor}");
+}
+
+#[test]
+fn processes_share_a_cache_and_survive_what_is_in_it() {
+    let dir = workplace();
+    let dir = dir.path();
+    let cache = dir.join("cache");
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap())];
+    // Two at once, on an empty folder.
+    let both: Vec<Ran> = std::thread::scope(|scope| {
+        let start = |out| scope.spawn(move || audit(dir, out, &[], &environment));
+        [start("a"), start("b")].map(|run| run.join().unwrap()).into()
+    });
+    assert_eq!(both[0].exit, both[1].exit);
+    assert_eq!(tables(dir, "a"), tables(dir, "b"));
+    // Every entry damaged.
+    let list = |dir: &Path| fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    for entry in list(&cache).iter().flat_map(|l| list(l)).flat_map(|shelf| list(&shelf)) {
+        let file = fs::read(&entry).unwrap();
+        fs::write(&entry, &file[..file.len() / 2]).unwrap();
+    }
+    let damaged = audit(dir, "damaged", &[], &environment).expect(both[0].exit);
+    let said: Vec<&str> = damaged.stdout.split_whitespace().collect();
+    assert!(said.join(" ").contains("damaged and computed again"), "{}", damaged.stdout);
+    assert_eq!(tables(dir, "damaged"), tables(dir, "a"));
+    // A place that is no folder: the audit runs, and says why nothing is kept.
+    fs::write(dir.join("file"), b"").unwrap();
+    let off = audit(dir, "off", &[], &[("KARAT_CACHE_DIR", "file")]).expect(both[0].exit);
+    assert!(off.stdout.contains("cache: off, "), "{}", off.stdout);
+    assert_eq!(tables(dir, "off"), tables(dir, "a"));
+    // A bound that is no size is a mistake of the user's.
+    let bad = audit(dir, "bad", &[], &[environment[0], ("KARAT_CACHE_LIMIT", "much")]).expect(2);
+    assert!(bad.error().contains("KARAT_CACHE_LIMIT"), "{}", bad.stderr);
+}
+
+#[test]
+fn the_folder_follows_the_environment() {
+    let dir = workplace();
+    let dir = dir.path();
+    let at = dir.to_str().unwrap();
+    let place = |environment: &[(&str, &str)]| {
+        let said = karat_in(dir, &["doctor"], environment).expect(0).stdout;
+        said.lines().find(|l| l.starts_with("cache: ")).unwrap().to_string()
+    };
+    assert!(place(&[("XDG_CACHE_HOME", at)]).starts_with(&format!("cache: {at}/karat, 0 entries")));
+    assert!(place(&[("HOME", at)]).starts_with(&format!("cache: {at}/.cache/karat, ")));
+    assert!(place(&[("HOME", at), ("XDG_CACHE_HOME", "relative")]).starts_with(&format!("cache: {at}/.cache")));
+    assert!(place(&[("HOME", at), ("KARAT_CACHE_LIMIT", "500MB")]).ends_with("of 500.0 MB"));
+    assert_eq!(place(&[("HOME", at), ("KARAT_NO_CACHE", "1")]), "cache: off");
+    assert_eq!(place(&[]), "cache: off");
+}
