@@ -8,7 +8,6 @@ macro_rules! vectorised {
         $(#[$meta])*
         $vis fn $name($($arg: $type),*) $(-> $out)? {
             #[inline(always)]
-            #[expect(clippy::inline_always, reason = "the body takes on the features of its caller")]
             fn body($($arg: $type),*) $(-> $out)? $body
 
             #[cfg(target_arch = "x86_64")]
