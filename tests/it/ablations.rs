@@ -107,21 +107,3 @@ fn every_mechanism_of_attention_is_worth_answers() {
         assert!(2 * right < asked, "without {name} {right} of {asked} are recalled");
     }
 }
-
-#[test]
-#[ignore = "probe"]
-fn probe_hca() {
-    let model = checkpoint(|_| {});
-    for recipe in [
-        "maker = \"corrections\"\ncontext = 4096\nfacts = 20\nseed = 22",
-        "maker = \"corrections\"\ncontext = 8192\nfacts = 30\nseed = 22",
-        "maker = \"corrections\"\ncontext = 8192\nfacts = 8\nconversations = 2\nseed = 23",
-        "maker = \"interrupted\"\ncontext = 8192\nconversations = 2\nseed = 23",
-        "maker = \"corrections\"\ncontext = 16384\nfacts = 40\nseed = 116",
-    ] {
-        let talks = conversations(recipe);
-        let whole = recalled(&model, &talks, &mut NoTaps);
-        let off = recalled(&model, &talks, &mut Off { layers: &[3, 5], ratio: 128, keep: Keep::Nothing });
-        println!("{recipe}: golden {whole:?}, without HCA {off:?}");
-    }
-}

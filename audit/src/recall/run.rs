@@ -55,7 +55,7 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
             (Some(size), Some(History::Cold)) => History::Chunked { size },
             (_, asked) => asked.unwrap_or(History::Cold),
         };
-        let stock = subject.map(|s| s.stock).unwrap_or(karat_optimized::Stock::Official);
+        let stock = subject.map_or(karat_optimized::Stock::Official, |s| s.stock);
         let plan = Plan { stock, patches: patches.clone(), history };
         let path = Optimized::new(part.checkpoint.clone(), requests.clone(), plan.clone(), part.threads)?;
         let answers = answers(asks, &ours, &picked(&path, &part)?);

@@ -85,7 +85,7 @@ pub(super) fn tables(bundle: &Bundle, style: Style) -> Vec<String> {
         let parts = [
             groups(&rows, &[], |r| r.scenario.clone()),
             groups(&rows, &CONTEXTS, |r| context(r).to_owned()),
-            groups(&rows, &STRATA.map(|s| margin(s)).each_ref().map(String::as_str), |r| margin(&r.margin_stratum)),
+            groups(&rows, &STRATA.map(margin).each_ref().map(String::as_str), |r| margin(&r.margin_stratum)),
             vec![Line { name: "all".to_owned(), rows: rows.clone() }],
         ];
         for part in parts {
