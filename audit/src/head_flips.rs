@@ -34,7 +34,8 @@ pub(crate) fn rows(
         let bound =
             |r: usize| sigmas * std::f64::consts::SQRT_2 * decisions::predicted_noise(at, site.tap, phase, &a, r);
         // A NaN margin or noise explains nothing.
-        let is_unexplained = |r: &usize| compared[*r].is_flip() && !(compared[*r].flip_margin <= bound(*r));
+        let is_explained = |r: usize| compared[r].flip_margin <= bound(r);
+        let is_unexplained = |r: &usize| compared[*r].is_flip() && !is_explained(*r);
         let unexplained: Vec<usize> = of_phase().filter(is_unexplained).collect();
         let worst = unexplained.iter().max_by(|a, b| compared[**a].flip_margin.total_cmp(&compared[**b].flip_margin));
         let mut row = at.place.row(site, phase);

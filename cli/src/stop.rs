@@ -1,6 +1,9 @@
 //! Ctrl-C: the first ends the run between two layers, with exit code 130 and nothing half-written; the second at once.
+#![expect(clippy::exit, reason = "a second interrupt ends the process wherever it is")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::output;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -10,7 +13,7 @@ pub(crate) fn on_interrupt() -> &'static AtomicBool {
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("interrupted: stopping after this step; press again to stop at once");
+        output::stderr("interrupted: stopping after this step; press again to stop at once");
     };
     // Where no handler can be set, Ctrl-C ends the process as it always does.
     let _ = ctrlc::set_handler(handler);

@@ -177,7 +177,7 @@ impl HeadWeights {
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
         let mix = vector(checkpoint, "hc_head_fn", hc * width)?;
         let hc = HcWeights {
-            mix: Linear::dense(mix, width, &[Product::F32]),
+            mix: Linear::dense(&mix, width, &[Product::F32]),
             base: vector(checkpoint, "hc_head_base", hc)?,
             scale: vector(checkpoint, "hc_head_scale", 1)?,
         };

@@ -171,7 +171,7 @@ fn a_candidate_with_another_history_has_amnesia() {
     let last = asks.iter().rfind(|a| a.kind == "fact").unwrap();
     let asked = last.answer.end as usize - last.alone.len();
     // Everything before the last asking turn is small talk of the other conversation.
-    let mut ids = other.inputs.requests.seqs[0].ids[..asked + 1].to_vec();
+    let mut ids = other.inputs.requests.seqs[0].ids[..=asked].to_vec();
     ids.extend_from_slice(&sequence.ids[asked + 1..]);
     assert_eq!(ids.len(), sequence.ids.len());
     assert!(last.told.unwrap() < asked as u32);

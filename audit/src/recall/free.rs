@@ -152,8 +152,8 @@ pub(crate) fn score<'a>(
             amnesia: row.amnesia,
             truncated: !candidate.finished && !right && !karat_scenarios::repeats(&candidate.ids),
         };
-        row.symptom = symptom(&looks).name().to_owned();
-        row.finish_reason = if candidate.finished { "stop" } else { "length" }.to_owned();
+        row.symptom = symptom(&looks).name().into();
+        row.finish_reason = if candidate.finished { "stop" } else { "length" }.into();
         row.said = if right { row.expected.clone() } else { text.chars().take(200).collect() };
         row.gzip_ratio = blind.gzip_ratio;
         row.unique_word_ratio = blind.unique_word_ratio;

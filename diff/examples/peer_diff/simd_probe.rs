@@ -28,9 +28,10 @@ pub(crate) fn isa() -> &'static str {
 pub(crate) fn fma(steps: u64) -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: `isa` found the features that the function is compiled with.
         match isa() {
+            // SAFETY: `isa` found the features that the function is compiled with.
             "AVX-512" => return unsafe { fma_512(steps) },
+            // SAFETY: as above.
             "AVX2" => return unsafe { fma_256(steps) },
             _ => {}
         }
@@ -49,9 +50,10 @@ pub(crate) fn fma(steps: u64) -> f64 {
 pub(crate) fn sum(values: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: `isa` found the features that the function is compiled with.
         match isa() {
+            // SAFETY: `isa` found the features that the function is compiled with.
             "AVX-512" => return unsafe { sum_512(values) },
+            // SAFETY: as above.
             "AVX2" => return unsafe { sum_256(values) },
             _ => {}
         }

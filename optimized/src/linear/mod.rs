@@ -59,14 +59,14 @@ impl Linear {
     }
 
     /// A weight that is already in f32 (mHC's fn), in the forms for `products`.
-    pub(crate) fn dense(values: Vec<f32>, cols: usize, products: &[Product]) -> Self {
+    pub(crate) fn dense(values: &[f32], cols: usize, products: &[Product]) -> Self {
         let mut out = Self { rows: values.len() / cols, cols, f32: None, bf16: None, codes: None };
         if products.iter().any(|p| *p != Product::F32) {
-            let mut rounded = values.clone();
+            let mut rounded = values.to_vec();
             round_rows(true, &mut rounded);
             out.bf16 = Some(Panels::pack(&rounded, cols));
         }
-        out.f32 = Some(Panels::pack(&values, cols));
+        out.f32 = Some(Panels::pack(values, cols));
         out
     }
 

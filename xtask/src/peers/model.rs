@@ -27,7 +27,7 @@ pub(super) fn measure(setting: &Setting<'_>, n: usize, report: &mut Report) -> R
     let (mut peer, _) = Worker::start("model_worker.py", setting.environment.command("model_worker.py").arg(&threads))?;
     // Where one pass takes a minute, its turn comes once.
     let rounds = if n > 4096 { 1 } else { setting.args.rounds };
-    let (cpu, peak) = ([Cell::new(f64::INFINITY), Cell::new(f64::INFINITY)], [Cell::new(0.0), Cell::new(0.0)]);
+    let (cpu, peak) = ([Cell::new(f64::INFINITY), Cell::new(f64::INFINITY)], [Cell::new(0.0_f64), Cell::new(0.0)]);
     let forward = |worker: &mut Worker, i: usize| -> Result<f64> {
         let answer = worker.ask(&format!("forward {n}"))?;
         cpu[i].set(cpu[i].get().min(answer["cpu_seconds"].as_f64().unwrap_or(f64::NAN)));

@@ -40,7 +40,7 @@ struct Goal {
     name: &'static str,
     what: String,
     found: f64,
-    goal: f64,
+    asked: f64,
     met: bool,
     at_least: bool,
 }
@@ -137,7 +137,7 @@ impl Report {
 
     pub(super) fn goal(&mut self, name: &'static str, what: &str, found: f64, goal: f64, at_least: bool) {
         let met = if at_least { found >= goal } else { found <= goal };
-        self.goals.push(Goal { name, what: what.to_owned(), found, goal, met, at_least });
+        self.goals.push(Goal { name, what: what.to_owned(), found, asked: goal, met, at_least });
     }
 
     /// The whole text.
@@ -173,7 +173,7 @@ impl Report {
                 g.name,
                 g.what,
                 figure(g.found),
-                figure(g.goal)
+                figure(g.asked)
             );
         }
         out

@@ -25,8 +25,8 @@ fn messages(json: &str) -> Vec<Message> {
 /// Special tokens for their short forms, so that a prompt can be read.
 fn long(short: &str) -> String {
     short
-        .replace("^", special::BOS)
-        .replace("$", special::EOS)
+        .replace('^', special::BOS)
+        .replace('$', special::EOS)
         .replace("<U>", special::USER)
         .replace("<A>", special::ASSISTANT)
         .replace("DSML", special::DSML)
