@@ -229,7 +229,7 @@ table! {
         /// Candidate's smallest margin over the answer.
         worst_margin_candidate: f64,
         /// Nearness to golden without the history: KL from golden as it is over the sum of it and KL from golden with the
-        /// last turn only. Over 0.8 the history is lost. Empty where the two are alike or it was not measured.
+        /// last turn only. Over 0.5 the history is lost. Empty where the two are alike or it was not measured.
         amnesia: Option<f64>,
         /// repetition, amnesia, token salad, truncated (skipped, not lost), or fine: it reads well, right or wrong.
         symptom: String,

@@ -47,9 +47,10 @@ pub struct Looks<'a> {
     pub truncated: bool,
 }
 
-/// A confident wrong value of the right kind is nearer to golden without the history (which takes every value for about as
-/// likely) than to golden with it, at 0.5 to 0.7; a model that saw the last turn only is at 1.
-const FORGOTTEN: f64 = 0.8;
+/// Nearer (in KL) to golden without the history than to golden with it. A model that saw the last turn only is at 1, one
+/// with another conversation's history at about 0.7. A confident wrong value of the right kind, which golden without the
+/// history takes for about as likely as any other, lies at 0.5 to 0.6 and is called amnesia too: the number stands beside.
+const FORGOTTEN: f64 = 0.5;
 
 /// The symptom. A right answer can still be a symptom of nothing but repetition behind it.
 pub fn symptom(looks: &Looks<'_>) -> Symptom {

@@ -180,5 +180,5 @@ fn a_candidate_with_another_history_has_amnesia() {
     let rows = place.rows(&broken);
     let row = rows.iter().rfind(|r| r.kind == "fact").unwrap();
     assert_eq!((row.symptom.as_str(), row.matched_golden), ("amnesia", row.answer_tokens), "{row:?}");
-    assert!(row.amnesia.unwrap() > 0.8 && row.matched_candidate < row.answer_tokens, "{row:?}");
+    assert!(row.amnesia.unwrap() > 0.5 && row.matched_candidate < row.answer_tokens, "{row:?}");
 }
