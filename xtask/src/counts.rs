@@ -1,4 +1,4 @@
-//! `cargo xtask counts`: how many instructions each hot loop of golden takes, against a committed table. A count doesn't
+//! `cargo xtask counts`: how many instructions each hot loop of golden takes, against a table. A count doesn't
 //! depend on how busy the machine is, so a loop that no longer becomes a vector loop shows at once.
 
 use std::collections::BTreeMap;
