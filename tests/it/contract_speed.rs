@@ -74,6 +74,7 @@ fn a_contract_costs_few_golden_passes() {
             official / g,
             patched / g
         );
+        assert!(official <= 4.0 * g && patched <= 6.0 * g, "{n} tokens: stock or the patches cost more than they may");
         let mut spent: Vec<_> = run(&paths[1]).1.spent.into_inner().into_iter().collect();
         spent.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
         let line: Vec<String> =
