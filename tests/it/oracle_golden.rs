@@ -291,20 +291,6 @@ fn the_f64_mode_is_the_same_model() {
     assert!(found > 0.0 && found < 3e-6, "{found:e}");
 }
 
-#[test]
-#[ignore = "slow: a benchmark, prints tokens/s"]
-fn golden_speed() {
-    let model = tiny();
-    for (n, threads) in [(333, 1), (333, 2), (2048, 1), (2048, 2)] {
-        let ids = (0..n).map(|i| (i * 167 % 512) as u32).collect();
-        let golden = Golden::new(model.clone(), requests(ids), Mode::F32, threads).unwrap();
-        let start = std::time::Instant::now();
-        cold_run(&golden, &mut NoTaps).unwrap();
-        let seconds = start.elapsed().as_secs_f64();
-        println!("tiny-v4, {n} tokens, {threads} threads: {:.0} tokens/s", n as f64 / seconds);
-    }
-}
-
 /// The trained prototype is too large to commit: its folder comes from KARAT_PROTOTYPE.
 #[test]
 #[ignore = "slow: needs the prototype's folder in KARAT_PROTOTYPE"]

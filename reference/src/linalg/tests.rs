@@ -179,28 +179,6 @@ fn functions_at_their_ends() {
     assert_eq!(f32::silu(-200.0), 0.0);
 }
 
-#[test]
-#[ignore = "slow: a benchmark, prints GFLOP/s (run with --include-ignored in release)"]
-#[expect(clippy::print_stdout, reason = "a benchmark is for people")]
-fn gemm_speed() {
-    for (m, k, n) in [(512, 4096, 2048), (2048, 256, 1024), (333, 128, 384), (16, 4096, 2048), (1, 4096, 2048)] {
-        let (x, w) = (values(m * k, 1), values(n * k, 2));
-        let packed = pack(&w, n, k);
-        for &isa in &Isa::available()[1..] {
-            let best = (0..5)
-                .map(|_| {
-                    let start = std::time::Instant::now();
-                    std::hint::black_box(matmul(isa, &rows(&x, k), &packed));
-                    start.elapsed().as_secs_f64()
-                })
-                .fold(f64::INFINITY, f64::min);
-            let threads = rayon::current_num_threads();
-            let rate = 2.0 * (m * k * n) as f64 / best / 1e9;
-            println!("{isa:?} {m}x{k}x{n}: {rate:.1} GFLOP/s on {threads} threads");
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Exp;
 
