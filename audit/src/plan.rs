@@ -39,6 +39,8 @@ impl Subject {
         match self.stock {
             Stock::None => Claims::F32,
             Stock::Official => Claims::Official,
+            Stock::Sglang => Claims::Sglang,
+            Stock::Vllm => Claims::Vllm,
         }
     }
 }
@@ -96,6 +98,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
     recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
+    outcome
+        .notes
+        .extend(subject.stock.assumed().map(|r| format!("stock {profile}, D{}: {} ({})", r.d, r.rule, r.basis.name())));
     let candidate = RunCandidate {
         name: "optimized".to_string(),
         claims: profile.to_string(),

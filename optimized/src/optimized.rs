@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
-use karat_seam::{Block, Blocks, Lane, Layer, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
+use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
 use sha2::{Digest, Sha256};
 
 use crate::arith::NUMERICS_VERSION;
@@ -47,7 +47,7 @@ impl Optimized {
                     .found(sequence.ids[at]));
             }
         }
-        let schedule = Schedule::new(&requests, plan.history)?;
+        let schedule = Schedule::new(&requests, plan.history, resolved.chunk)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.max(1))
             .build()
@@ -158,6 +158,7 @@ impl Optimized {
             taps.show(Tap::HeadCollapsed, &mut collapsed)?;
             let mut logits = head::logits(rules, config, &w.norm, &w.head, &collapsed);
             taps.show(Tap::Logits, &mut logits)?;
+            self.counters.ran(&self.resolved, Op::HeadLogits, segment);
             out.extend(logits);
         }
         Ok(Tensor::f32([lane.x.rows.len(), config.vocab_size], out))
@@ -177,7 +178,7 @@ impl HeadWeights {
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
         let mix = vector(checkpoint, "hc_head_fn", hc * width)?;
         let hc = HcWeights {
-            mix: Linear::dense(&mix, width, &[Product::F32]),
+            mix: Linear::dense(mix, width, &[Product::F32])?,
             base: vector(checkpoint, "hc_head_base", hc)?,
             scale: vector(checkpoint, "hc_head_scale", 1)?,
         };
@@ -206,7 +207,7 @@ impl Path for Optimized {
         for phase in [Phase::Prefill, Phase::Decode] {
             part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
         }
-        part(self.plan.history.to_string().as_bytes());
+        part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes());
         for sequence in &self.requests.seqs {
             part(sequence.id.as_bytes());
             part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());

@@ -25,6 +25,7 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod patch_predictions;
 mod recall;
 mod seam_contract;
 mod seeded_faults;

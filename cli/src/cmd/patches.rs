@@ -1,6 +1,6 @@
 //! `karat patches`.
 
-use karat_optimized::{Patch, patches};
+use karat_optimized::{DEFAULT_PATCHES, Patch, Stock, patches};
 use serde_json::json;
 
 use crate::args::{Globals, Patches};
@@ -11,15 +11,37 @@ use crate::output;
 pub(crate) fn run(args: &Patches, globals: Globals) -> Result<u8> {
     refuse_given(&[("karat patches --verify", args.verify), ("karat patches --from-diff", args.from_diff.is_some())])?;
     if globals.json {
-        output::json(&json!({"patches": patches().iter().map(|p| as_json(p)).collect::<Vec<_>>()}));
+        let profiles: Vec<_> = Stock::ALL.iter().map(|s| profile_json(*s)).collect();
+        let patches: Vec<_> = patches().iter().map(|p| as_json(p)).collect();
+        output::json(&json!({"patches": patches, "default": DEFAULT_PATCHES, "profiles": profiles}));
         return Ok(0);
     }
     let mut text = String::new();
     for patch in patches() {
         text.push_str(&describe(patch));
     }
+    text.push_str(&format!("\n--patches all is the default set: {}\n", DEFAULT_PATCHES.join(", ")));
+    for stock in Stock::ALL {
+        text.push_str(&describe_profile(*stock));
+    }
     output::stdout(&text);
     Ok(0)
+}
+
+fn describe_profile(stock: Stock) -> String {
+    let profile = stock.profile();
+    let mut lines = vec![format!("stock profile {}: {}", profile.name, profile.about)];
+    for row in profile.rows {
+        lines.push(format!("  D{:<2} {} ({})", row.d, row.rule, row.basis.name()));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn profile_json(stock: Stock) -> serde_json::Value {
+    let profile = stock.profile();
+    let rows: Vec<_> =
+        profile.rows.iter().map(|r| json!({"row": r.d, "rule": r.rule, "basis": r.basis.name()})).collect();
+    json!({"name": profile.name, "about": profile.about, "rows": rows})
 }
 
 fn phases(patch: &Patch) -> Vec<&'static str> {

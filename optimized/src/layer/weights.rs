@@ -60,7 +60,7 @@ impl Loader<'_> {
         let name = |what: &str| format!("hc_{part}_{what}");
         let mix = self.vector(&name("fn"), mixes * width)?;
         Ok(HcWeights {
-            mix: Linear::dense(&mix, width, &self.plan.distinct(|r| r.hc)),
+            mix: Linear::dense(mix, width, &self.plan.distinct(|r| r.hc))?,
             base: self.vector(&name("base"), mixes)?,
             scale: self.vector(&name("scale"), 3)?,
         })

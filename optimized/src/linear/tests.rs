@@ -1,4 +1,6 @@
 use super::decode::{e4m3_value, e8m0_value, packed};
+use super::*;
+use crate::plan::{Coded, Stock, Store};
 
 /// The format's definition in f64: 1-4-3, bias 7, no infinity.
 #[test]
@@ -24,4 +26,74 @@ fn every_e8m0_scale_has_its_value() {
 #[test]
 fn packed_codes_come_low_nibble_first() {
     assert_eq!(packed(&[0x21, 0xf7]), [0.5, 1.0, 6.0, -6.0]);
+}
+
+fn weight(rows: usize, cols: usize) -> Vec<f32> {
+    (0..rows * cols).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 377.0).collect()
+}
+
+/// Outputs by f64, and their size.
+fn exact(x: &[f32], w: &[f32], k: usize) -> Vec<(f64, f64)> {
+    let dot = |x: &[f32], w: &[f32]| {
+        let terms = x.iter().zip(w).map(|(a, b)| f64::from(*a) * f64::from(*b));
+        terms.fold((0.0, 0.0), |(sum, size), t| (sum + t, size + t.abs()))
+    };
+    x.chunks(k).flat_map(|x| w.chunks(k).map(move |w| dot(x, w))).collect()
+}
+
+/// Three bf16 terms hold an f32; fewer leave what they leave. The activations are bf16 values here.
+#[test]
+fn three_terms_are_the_weight() {
+    let (k, rules) = (200, Stock::None.profile().numerics);
+    let (w, x): (Vec<f32>, Vec<f32>) = (weight(5, k), weight(3, k).into_iter().map(bf16).collect());
+    for (terms, most) in [(1, 4e-3), (2, 2e-5), (3, 1e-6)] {
+        let linear = Linear::dense(w.clone(), k, &[Product::Terms(terms)]).unwrap();
+        let out = linear.apply(Product::Terms(terms), &rules, &x);
+        for (got, (want, size)) in out.iter().zip(exact(&x, &w, k)) {
+            assert!((f64::from(*got) - want).abs() <= size * most, "{terms} terms");
+        }
+    }
+}
+
+#[test]
+fn parts_are_rounded_as_they_are_added() {
+    let (k, rules) = (96, Stock::None.profile().numerics);
+    let (w, x) = (weight(4, k), weight(2, k));
+    let linear = Linear::dense(w.clone(), k, &[Product::F32]).unwrap();
+    let whole = linear.apply(Product::F32, &rules, &x);
+    for count in [2, 4, 8] {
+        let parts = |store| linear.apply_parts(Product::F32, &rules, Parts { count, store }, &x);
+        for ((whole, exact), (f32, low)) in
+            whole.iter().zip(exact(&x, &w, k)).zip(parts(Store::F32).iter().zip(parts(Store::Bf16)))
+        {
+            assert!((whole - f32).abs() <= exact.1 as f32 * 1e-6);
+            assert_eq!(low, bf16(low), "the last addition is stored");
+            assert!((whole - low).abs() <= exact.1 as f32 * 8e-3);
+        }
+    }
+}
+
+/// Codes whose rows are no whole blocks are padded: the result is that of the quantised values.
+#[test]
+fn coded_products_are_those_of_the_quantised_values() {
+    let (k, rules) = (192, Stock::None.profile().numerics);
+    let (w, x) = (weight(5, k), weight(3, k));
+    for (codes, act) in [
+        (WeightCodes::Fp8Blocks, ActCodes::Q8),
+        (WeightCodes::Fp8Blocks, ActCodes::Mxfp8),
+        (WeightCodes::Fp8Blocks, ActCodes::Nvfp4),
+        (WeightCodes::Fp8Rows, ActCodes::Fp8Rows),
+    ] {
+        let product = Product::Coded(Coded { weight: codes, act });
+        let linear = Linear::dense(w.clone(), k, &[product]).unwrap();
+        let out = linear.apply(product, &rules, &x);
+        let (mut errors, mut sizes) = (0.0, 0.0);
+        for (got, (want, _)) in out.iter().zip(exact(&x, &w, k)) {
+            errors += (f64::from(*got) - want).powi(2);
+            sizes += want * want;
+        }
+        let error = (errors / sizes).sqrt();
+        let range = if act == ActCodes::Nvfp4 { 3e-2..2.5e-1 } else { 5e-3..9e-2 };
+        assert!(range.contains(&error), "{product:?}: {error:e}");
+    }
 }

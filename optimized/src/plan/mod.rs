@@ -8,8 +8,11 @@ use karat_model::{Config, Result};
 use karat_seam::{Op, Phase};
 
 pub(crate) use numerics::ACT_BLOCK;
-pub use numerics::{Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Product, QueryNorm, SplitK, Store};
-pub use stock::{Profile, Stock};
+pub use numerics::{
+    ActCodes, Attend, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product,
+    QueryNorm, Scaling, SplitK, Store, Swiglu, WeightCodes,
+};
+pub use stock::{Basis, Profile, Row, Stock};
 
 use crate::History;
 use crate::patches::{Patch, Request};
@@ -33,6 +36,8 @@ pub(crate) struct Resolved {
     decode: Numerics,
     /// The patches that were asked for, in registry order.
     pub patches: Vec<&'static Patch>,
+    /// Most tokens of a prefill step, where a patch says so.
+    pub chunk: Option<usize>,
 }
 
 impl Plan {
@@ -47,8 +52,12 @@ impl Resolved {
     pub(crate) fn new(plan: &Plan) -> Result<Self> {
         let requests = Request::parse_all(&plan.patches)?;
         let stock = plan.stock.profile().numerics;
-        let mut out = Self { prefill: stock, decode: stock, patches: requests.iter().map(|r| r.patch).collect() };
+        let patches = requests.iter().map(|r| r.patch).collect();
+        let mut out = Self { prefill: stock, decode: stock, patches, chunk: None };
         for request in &requests {
+            if let Some(chunk) = request.patch.chunk {
+                out.chunk = Some(chunk(&request.options)?);
+            }
             for phase in request.patch.phases {
                 let rules = match phase {
                     Phase::Prefill => &mut out.prefill,
@@ -69,6 +78,11 @@ impl Resolved {
             (patch.check)(config)?;
         }
         Ok(())
+    }
+
+    /// Another place for the routed scaling factor, in both phases.
+    pub(crate) fn set_scaling(&mut self, scaling: Scaling) {
+        (self.prefill.scaling, self.decode.scaling) = (scaling, scaling);
     }
 
     /// Rules of a phase.
