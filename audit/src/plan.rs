@@ -9,6 +9,7 @@ use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
 use karat_seam::{Path as _, Phase};
 
+use crate::effects::Effects;
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
 use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish, recall};
@@ -63,6 +64,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         let specs = specs(&plan.patches);
         paths.push((name, specs, Optimized::new(checkpoint.clone(), requests.clone(), plan, job.threads)?));
     }
+    let effects = Effects::of(job, subject)?;
     let counts: Vec<_> = paths.iter().map(|p| || calls(&p.2)).collect();
     let candidates = paths
         .iter()
@@ -91,16 +93,15 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     for (set, specs, _) in &paths {
         let [spec] = specs.as_slice() else { continue };
         let calls = outcome.calls.get(&(set.clone(), spec.name.clone())).copied().unwrap_or_default();
-        rows.push(row(spec, profile, set, calls, &outcome));
+        let probed = effects.states.get(&spec.name).map(String::as_str);
+        rows.push(row(spec, profile, set, calls, probed, &outcome));
     }
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
     let key = |set: &str| paths.iter().find(|(name, ..)| name == set).map(|(.., path)| path.identity());
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
     recall::lost_by_patches(&mut rows, &outcome.recall);
-    outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
-    outcome
-        .notes
-        .extend(subject.stock.assumed().map(|r| format!("stock {profile}, D{}: {} ({})", r.d, r.rule, r.basis.name())));
+    outcome.notes.extend(effects.notes);
+    outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
     let candidate = RunCandidate {
         name: "optimized".to_string(),
         claims: profile.to_string(),
@@ -127,6 +128,7 @@ fn spec(patch: &Patch) -> PatchSpec {
         phases: patch.phases.to_vec(),
         claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
         risk: patch.risk.name().to_string(),
+        exact: patch.exact,
     }
 }
 

@@ -22,5 +22,5 @@ pub use plan::{
     ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Plan,
     Product, Profile, QueryNorm, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
 };
-pub use probe::{Effect, Probe, probes};
+pub use probe::{Effect, Open, Probe, probes};
 pub use serving::{Coverage, History, PatchCoverage};

@@ -2,350 +2,220 @@
 //! c measured by rounding golden's own operand here, with quantisers written from the formats' definitions. The table in
 //! docs/patches.md holds the numbers.
 
+mod control;
+mod pooling;
+mod rounding;
+
 use std::fmt::Write as _;
 
-use karat_model::checkpoint::Dtype;
-use karat_optimized::{History, Optimized, Stock, patches};
-use karat_seam::{Lane, NoTaps, Op, OpSpec, Path, Recorder, Requests, Site, Streams, Tap, Tensor};
+use karat_optimized::{Stock, patches};
+use karat_seam::{Op, Tap};
 
-use crate::optimized_drive::{ids, optimized, record, tiny, turns};
-
-/// 90 rows of prefill, 50 of decode.
-const DECODED: usize = 90;
-
-fn requests() -> Requests {
-    Requests { seqs: vec![turns("a", ids(140, 11), &[DECODED, 50])] }
-}
-
-/// The nearest value with `bits` mantissa bits and no exponent under `least`, ties to even.
-fn nearest(x: f64, bits: i32, least: i32) -> f64 {
-    if x == 0.0 {
-        return 0.0;
-    }
-    let step = 2f64.powi((x.abs().log2().floor() as i32).max(least) - bits);
-    (x / step).round_ties_even() * step
-}
-
-fn bf16(x: f64) -> f64 {
-    nearest(x, 7, -126)
-}
-
-fn tf32(x: f64) -> f64 {
-    nearest(x, 10, -126)
-}
-
-fn e4m3(x: f64) -> f64 {
-    nearest(x.clamp(-448.0, 448.0), 3, -6)
-}
-
-fn e2m1(x: f64) -> f64 {
-    nearest(x.clamp(-6.0, 6.0), 1, 0)
-}
-
-/// How an operand is rounded: value by value, or in blocks of a row.
-#[derive(Clone, Copy)]
-enum Rounding {
-    Each(fn(f64) -> f64),
-    /// E4M3 with a power-of-two scale a block.
-    Q8(usize),
-    /// E2M1 with a power-of-two scale a block.
-    Q4(usize),
-    /// E4M3 with scale max/448 a block.
-    Fp8(usize),
-    /// E2M1 with an E4M3 scale for 16 under a scale a row.
-    Nvfp4,
-}
-
-/// Rows of `width` rounded.
-fn rounded(x: &[f32], width: usize, how: Rounding) -> Vec<f64> {
-    let x: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
-    let top = |b: &[f64]| b.iter().fold(1e-30f64, |a, v| a.max(v.abs()));
-    let blocks = |size: usize, f: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<f64> {
-        x.chunks(width).flat_map(|row| row.chunks(size).flat_map(f).collect::<Vec<f64>>()).collect()
-    };
-    let scaled = |b: &[f64], s: f64, code: fn(f64) -> f64| b.iter().map(|v| code(v / s) * s).collect::<Vec<f64>>();
-    let power = |v: f64| 2f64.powi(v.log2().ceil() as i32);
-    match how {
-        Rounding::Each(f) => x.iter().map(|v| f(*v)).collect(),
-        Rounding::Q8(size) => blocks(size, &|b| scaled(b, power(top(b) / 448.0), e4m3)),
-        Rounding::Q4(size) => blocks(size, &|b| scaled(b, power(top(b) / 6.0), e2m1)),
-        Rounding::Fp8(size) => blocks(size, &|b| scaled(b, top(b) / 448.0, e4m3)),
-        Rounding::Nvfp4 => blocks(width, &|row| {
-            let global = top(row) / (448.0 * 6.0);
-            let block = |b: &[f64]| scaled(b, e4m3(top(b) / 6.0 / global) * global, e2m1);
-            row.chunks(16).flat_map(block).collect()
-        }),
-    }
-}
-
-fn rel_l2(exact: impl Iterator<Item = f64>, other: impl Iterator<Item = f64>) -> f64 {
-    let (mut d, mut size) = (0.0, 0.0);
-    for (a, b) in exact.zip(other).filter(|(a, b)| a.is_finite() && b.is_finite()) {
-        d += (a - b).powi(2);
-        size += a * a;
-    }
-    (d / size).sqrt()
-}
-
-/// Relative size of one rounding.
-fn cost(x: &[f32], width: usize, how: Rounding) -> f64 {
-    rel_l2(x.iter().map(|v| f64::from(*v)), rounded(x, width, how).into_iter())
-}
-
-fn root(squares: &[f64]) -> f64 {
-    squares.iter().map(|c| c * c).sum::<f64>().sqrt()
-}
-
-/// The control path in f32 and all that it shows.
-struct Control {
-    path: Optimized,
-    whole: Recorder,
-}
-
-impl Control {
-    fn new() -> Self {
-        let path = optimized(Stock::None, &[], History::Cold, requests());
-        let whole = record(&path);
-        Self { path, whole }
-    }
-
-    fn tap(&self, l: u16, tap: Tap) -> Tensor {
-        self.whole.get(Site::layer(l, tap), 0).unwrap().tensor.clone()
-    }
-
-    fn values(&self, l: u16, tap: Tap) -> Vec<f32> {
-        self.tap(l, tap).as_f32("tap").unwrap().to_vec()
-    }
-
-    fn cost(&self, l: u16, tap: Tap, how: Rounding) -> f64 {
-        let t = self.tap(l, tap);
-        let width = t.shape[t.shape.len() - 1];
-        cost(t.as_f32("tap").unwrap(), width, how)
-    }
-
-    /// A plain weight and its width.
-    fn weight(name: &str, cols: usize, how: Rounding) -> f64 {
-        let checkpoint = tiny();
-        let raw = checkpoint.tensor(name).unwrap();
-        let values: Vec<f32> = match raw.dtype {
-            Dtype::F32 => raw.bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect(),
-            Dtype::Bf16 => raw
-                .bytes
-                .chunks_exact(2)
-                .map(|c| f32::from_bits(u32::from(u16::from_le_bytes(c.try_into().unwrap())) << 16))
-                .collect(),
-            other => panic!("{name}: {other:?}"),
-        };
-        cost(&values, cols, how)
-    }
-
-    fn input(&self, l: u16) -> Tensor {
-        match l {
-            0 => self.path.embed(&mut NoTaps).unwrap().data,
-            l => self.tap(l - 1, Tap::Out),
-        }
-    }
-
-    fn op(&self, path: &Optimized, l: u16, op: Op, tap: Tap) -> Tensor {
-        let get = |t: &Tap| match t {
-            Tap::Out => Some((*t, self.input(l))),
-            _ => self.whole.get(Site::layer(l, *t), 0).map(|r| (*t, r.tensor.clone())),
-        };
-        let spec: &OpSpec = op.spec();
-        let operands: Vec<_> = spec.reads.iter().filter_map(get).collect();
-        let out = path.layer(l).unwrap().op(op, &operands, &requests().rows()).unwrap();
-        out.into_iter().find(|(t, _)| *t == tap).unwrap().1
-    }
-
-    /// rel-L2 that a patch adds at its op, rows from `first` on.
-    fn added(&self, asked: &str, l: u16, op: Op, tap: Tap, first: usize) -> f64 {
-        let patched = optimized(Stock::None, &[asked], History::Cold, requests());
-        let (x, y) = (self.op(&self.path, l, op, tap), self.op(&patched, l, op, tap));
-        let values = |t: &Tensor| {
-            let v = t.as_f32("op").unwrap()[first * t.width()..].to_vec();
-            v.into_iter().map(f64::from)
-        };
-        rel_l2(values(&x), values(&y))
-    }
-
-    /// The same for the mixes of mHC, which the sigmoid of `post` gives back.
-    fn added_mixes(&self, asked: &str, l: u16) -> f64 {
-        let patched = optimized(Stock::None, &[asked], History::Cold, requests());
-        let checkpoint = tiny();
-        let raw = checkpoint.tensor(&format!("layers.{l}.hc_attn_base")).unwrap();
-        let base: Vec<f64> =
-            raw.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().unwrap()))).collect();
-        let mixes = |path: &Optimized| -> Vec<f64> {
-            let post = self.op(path, l, Op::HcAttnPre, Tap::HcAttnPost);
-            let post = post.as_f32("post").unwrap().iter().map(|v| f64::from(*v)).enumerate();
-            post.map(|(i, v)| (v / (2.0 - v)).ln() - base[4 + i % 4]).collect()
-        };
-        rel_l2(mixes(&self.path).into_iter(), mixes(&patched).into_iter())
-    }
-
-    /// rel-L2 of the decode rows' index scores of a whole layer.
-    fn added_scores(&self, asked: &str, l: u16) -> f64 {
-        let scores = |patches: &[&str]| -> Vec<f64> {
-            let path = optimized(Stock::None, patches, History::Cold, requests());
-            let x = Streams { data: self.input(l), ..path.embed(&mut NoTaps).unwrap() };
-            let mut recorder = Recorder::all();
-            path.layer(l).unwrap().run(&mut [Lane::new(&x, &mut recorder)]).unwrap();
-            let t = recorder.get(Site::layer(l, Tap::AttnIndexScore), 0).unwrap().tensor.clone();
-            t.as_f32("scores").unwrap()[DECODED * t.width()..].iter().map(|v| f64::from(*v)).collect()
-        };
-        rel_l2(scores(&[]).into_iter(), scores(&[asked]).into_iter())
-    }
-
-    fn added_logits(&self, asked: &str) -> f64 {
-        let x = Streams { data: self.input(5), ..self.path.embed(&mut NoTaps).unwrap() };
-        let logits = |path: &Optimized| {
-            let t = path.head(&mut [Lane::new(&x, &mut NoTaps)]).unwrap().remove(0);
-            t.as_f32("logits").unwrap().iter().map(|v| f64::from(*v)).collect::<Vec<f64>>()
-        };
-        let patched = optimized(Stock::None, &[asked], History::Cold, requests());
-        rel_l2(logits(&self.path).into_iter(), logits(&patched).into_iter())
-    }
-
-    /// Attention of the decode rows of a layer in f64, its operands rounded: queries, keys, and P in a tile of 64.
-    fn attention(&self, l: u16, unrotated: Rounding, p: fn(f64) -> f64) -> f64 {
-        let (hd, heads, nope) = (96, 4, 64);
-        let round = |x: &[f32]| -> Vec<f64> {
-            let blocks = |row: &[f32]| {
-                let mut out = rounded(&row[..nope], nope, unrotated);
-                out.extend(row[nope..].iter().map(|v| bf16(f64::from(*v))));
-                out
-            };
-            x.chunks(hd).flat_map(blocks).collect()
-        };
-        let exact = |x: &[f32]| x.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
-        let (q, kv) = (self.values(l, Tap::AttnQ), self.values(l, Tap::AttnKv));
-        let checkpoint = tiny();
-        let sink = checkpoint.tensor(&format!("layers.{l}.attn.attn_sink")).unwrap();
-        let sink: Vec<f64> =
-            sink.bytes.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().unwrap()))).collect();
-        let run = |q: &[f64], kv: &[f64], p: &dyn Fn(f64) -> f64| -> Vec<f64> {
-            let mut out = Vec::new();
-            for row in DECODED..140usize {
-                let keys = &kv[row.saturating_sub(127) * hd..(row + 1) * hd];
-                for h in 0..heads {
-                    let q = &q[(row * heads + h) * hd..(row * heads + h + 1) * hd];
-                    let dot = |k: &[f64]| q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>() / (hd as f64).sqrt();
-                    let s: Vec<f64> = keys.chunks(hd).map(dot).collect();
-                    let max = s.iter().copied().fold(f64::MIN, f64::max);
-                    let e: Vec<f64> = s.iter().map(|s| (s - max).exp()).collect();
-                    let den = e.iter().sum::<f64>() + (sink[h] - max).exp();
-                    let value = |d: usize| e.iter().zip(keys.chunks(hd)).map(|(e, k)| p(*e) * k[d]).sum::<f64>() / den;
-                    out.extend((0..hd).map(value));
-                }
-            }
-            out
-        };
-        let want = run(&exact(&q), &exact(&kv), &|p| p);
-        rel_l2(want.into_iter(), run(&round(&q), &round(&kv), &p).into_iter())
-    }
-}
+use control::{Control, DEPTH, weight};
+use rounding::{B, Rounding, bf16, cost, e4m3, exact, rel_l2, root, rounded, tf32};
 
 /// One row of the table.
 struct Entry {
     asked: &'static str,
+    stock: Stock,
     at: &'static str,
+    /// What the deployment that this project began with said.
+    claimed: Option<f64>,
+    /// Spec section 6, and the figures that others publish or that were simulated for the kernels.
+    published: Option<f64>,
     measured: f64,
     predicted: f64,
+    deep: Option<f64>,
 }
 
-const B: Rounding = Rounding::Each(bf16);
+/// Claims of the deployment notes, the same at depth, and published figures, by patch.
+const FIGURES: &[(&str, Option<f64>, Option<f64>)] = &[
+    ("bf16-mhc", Some(4e-3), Some(1.7e-3)),
+    ("tf32-mhc", None, Some(2.3e-4)),
+    ("exact-split-mhc", None, Some(1e-6)),
+    ("exact-split-mhc:terms=2", None, Some(2.5e-6)),
+    ("bf16-gemm", Some(0.0), None),
+    ("bf16-gemm:out=f32", Some(0.0), None),
+    ("fp8-indexer", Some(2.3e-3), Some(4.5e-2)),
+    ("fp8-indexer:product=bf16", Some(2.3e-3), Some(1.9e-3)),
+    ("fp4-indexer", None, Some(1.8e-1)),
+    ("mma-sparse-mla", Some(6.7e-3), Some(2.1e-3)),
+    ("mma-sparse-mla:scale=folded", Some(6.7e-3), Some(2.6e-3)),
+    ("fp8-q-sparse-mla", None, Some(9.5e-3)),
+    ("fp8-wo-a", None, Some(2.5e-2)),
+    ("fp8-lm-head", None, Some(1e-2)),
+    ("nvfp4-moe:act=fp4", None, Some(1e-1)),
+];
+
+/// Collects rows.
+struct Table {
+    entries: Vec<Entry>,
+}
+
+impl Table {
+    fn add(&mut self, c: &Control, asked: &'static str, at: &'static str, measured: f64, predicted: f64) {
+        let figures = FIGURES.iter().find(|f| f.0 == asked);
+        let deep = (at != "logits").then(|| c.at_depth(asked));
+        let (claimed, published) = figures.map_or((None, None), |f| (f.1, f.2));
+        self.entries.push(Entry { asked, stock: c.stock, at, claimed, published, measured, predicted, deep });
+    }
+}
+
+/// Width of the model and of its four streams.
+const D: usize = 128;
+
+/// Sums of K products in f32, in two orders.
+fn order(k: usize) -> f64 {
+    0.41 * 2f64.powi(-24) * (k as f64 / 2.0).sqrt() * 2f64.sqrt()
+}
 
 /// Layer 0 has a window only, 1 and 3 an indexer.
 fn entries() -> Vec<Entry> {
-    let c = Control::new();
-    let mut out = Vec::new();
-    let mut add = |asked, at, measured, predicted| out.push(Entry { asked, at, measured, predicted });
-    let (d, streams) = (128, 4 * 128);
-    let mix = |l: u16, how| Control::weight(&format!("layers.{l}.hc_attn_fn"), streams, how);
-    let f = |how| cost(c.input(1).as_f32("x").unwrap(), streams, how);
+    let mut table = Table { entries: Vec::new() };
+    let (none, official, sglang) =
+        (Control::new(Stock::None), Control::new(Stock::Official), Control::new(Stock::Sglang));
+    mhc(&mut table, &none);
+    mhc(&mut table, &official);
+    key_values(&mut table, &none);
+    compressor(&mut table, &none, &official);
+    indexer(&mut table, &none, &official);
+    attention(&mut table, &none);
+    experts(&mut table, &none, &official, &sglang);
+    head(&mut table, &none);
+    table.entries
+}
+
+fn mhc(table: &mut Table, c: &Control) {
+    let mix = |how| weight("layers.1.hc_attn_fn", 4 * D, how);
+    let f = |how| cost(c.input(1).as_f32("x").unwrap(), 4 * D, how);
     let t = Rounding::Each(tf32);
-    add("bf16-mhc", "mixes", c.added_mixes("bf16-mhc", 1), root(&[f(B), mix(1, B)]));
-    add("tf32-mhc", "mixes", c.added_mixes("tf32-mhc", 1), root(&[f(t), mix(1, t)]));
-    // The streams are rounded to bf16, the weight is whole.
-    add("exact-split-mhc", "mixes", c.added_mixes("exact-split-mhc", 1), f(B));
-    // Sums of K products in f32, in two orders.
-    let order = |k: f64| 0.41 * 2f64.powi(-24) * (k / 2.0).sqrt() * 2f64.sqrt();
-    add("fused-qkv-a", "attn.kv", c.added("fused-qkv-a", 1, Op::KeyValue, Tap::AttnKv, 0), order(128.0));
+    table.add(c, "bf16-mhc", "mixes", c.added_mixes("bf16-mhc", 1), root(&[f(B), mix(B)]));
+    table.add(c, "tf32-mhc", "mixes", c.added_mixes("tf32-mhc", 1), root(&[f(t), mix(t)]));
+    // The weight is whole: what the streams lose in bf16, and another order of additions.
+    let exact = root(&[f(B), order(4 * D)]);
+    table.add(c, "exact-split-mhc", "mixes", c.added_mixes("exact-split-mhc", 1), exact);
+    if c.stock == Stock::Official {
+        // Two terms leave what the second leaves: a bf16 rounding of the first one's error.
+        let left = |x: f64| bf16(x) + bf16(x - bf16(x));
+        let asked = "exact-split-mhc:terms=2";
+        table.add(c, asked, "mixes", c.added_mixes(asked, 1), root(&[mix(Rounding::Each(left)), order(4 * D)]));
+    }
+}
+
+fn key_values(table: &mut Table, c: &Control) {
+    let fused = c.added("fused-qkv-a", 1, Op::KeyValue, Tap::AttnKv);
+    table.add(c, "fused-qkv-a", "attn.kv", fused, order(D));
     let kv = c.values(1, Tap::AttnKv);
     let quantised = |how: Rounding, dims: usize| {
         let rows = kv.chunks(96).flat_map(|row| {
             let mut new = rounded(&row[..dims], dims, how);
-            new.extend(row[dims..].iter().map(|v| f64::from(*v)));
+            new.extend(exact(&row[dims..]));
             new
         });
-        rel_l2(kv.iter().map(|v| f64::from(*v)), rows)
+        rel_l2(&exact(&kv), &rows.collect::<Vec<f64>>())
     };
-    let stored = |asked| c.added(asked, 1, Op::KeyValue, Tap::AttnKv, 0);
-    add("fp8-kv", "attn.kv", stored("fp8-kv"), quantised(Rounding::Q8(64), 64));
-    add("fp8-kv:layout=512", "attn.kv", stored("fp8-kv:layout=512"), quantised(Rounding::Each(e4m3), 96));
-    let compressor = Control::weight("layers.1.attn.compressor.wkv.weight", d, B);
-    let rows = |asked| c.added(asked, 1, Op::CompressProject, Tap::AttnKvp, 0);
-    let x = c.cost(1, Tap::AttnIn, B);
-    add("bf16-gemm", "attn.kvp", rows("bf16-gemm"), root(&[x, compressor, c.cost(1, Tap::AttnKvp, B)]));
-    add("bf16-gemm:out=f32", "attn.kvp", rows("bf16-gemm:out=f32"), root(&[x, compressor]));
+    let stored = |asked| c.added(asked, 1, Op::KeyValue, Tap::AttnKv);
+    table.add(c, "fp8-kv", "attn.kv", stored("fp8-kv"), quantised(Rounding::Q8(64), 64));
+    table.add(c, "fp8-kv:layout=512", "attn.kv", stored("fp8-kv:layout=512"), quantised(Rounding::Each(e4m3), 96));
+}
+
+fn compressor(table: &mut Table, none: &Control, official: &Control) {
+    let asked = ["bf16-gemm", "bf16-gemm:out=f32"];
+    let w = weight("layers.1.attn.compressor.wkv.weight", D, B);
+    for c in [none, official] {
+        let operands = root(&[c.cost(1, Tap::AttnIn, B), w]);
+        let rows = |asked| c.added(asked, 1, Op::CompressProject, Tap::AttnKvp);
+        table.add(c, asked[0], "attn.kvp", rows(asked[0]), root(&[operands, c.cost(1, Tap::AttnKvp, B)]));
+        table.add(c, asked[1], "attn.kvp", rows(asked[1]), operands);
+    }
+    let state = "bf16-compressor-state";
+    table.add(none, state, "attn.ckv", pooling::measured(none, state), pooling::predicted(none));
+}
+
+fn indexer(table: &mut Table, c: &Control, official: &Control) {
     let index = |how| root(&[c.cost(1, Tap::AttnIndexQ, how), c.cost(1, Tap::AttnIndexK, how)]);
-    add("fp8-indexer", "attn.index_score", c.added_scores("fp8-indexer", 1), index(Rounding::Fp8(64)));
-    let folded = root(&[index(Rounding::Fp8(64)), 1.7e-3]);
-    add("fp8-indexer:product=bf16", "attn.index_score", c.added_scores("fp8-indexer:product=bf16", 1), folded);
-    add("bf16-indexer", "attn.index_score", c.added_scores("bf16-indexer", 1), index(B));
-    add("fp4-indexer", "attn.index_score", c.added_scores("fp4-indexer", 1), index(Rounding::Q4(32)));
-    let attend = |asked| c.added(asked, 0, Op::Attend, Tap::AttnO, DECODED);
-    add("mma-sparse-mla", "attn.o", attend("mma-sparse-mla"), c.attention(0, B, bf16));
-    let partial = root(&[c.attention(0, B, bf16), 1.7e-3]);
-    add("mma-sparse-mla:partials=bf16", "attn.o", attend("mma-sparse-mla:partials=bf16"), partial);
-    let fp8 = root(&[c.attention(0, Rounding::Q8(64), |p| e4m3(p * 448.0) / 448.0), 1.7e-3]);
-    add("fp8-q-sparse-mla", "attn.o", attend("fp8-q-sparse-mla"), fp8);
-    let groups = c.values(1, Tap::AttnO);
-    let groups = groups.chunks(192).flat_map(|g| {
+    let golden = c.scores(&[], 1);
+    let scores = |asked| rel_l2(&golden, &c.scores(&[asked], 1));
+    table.add(c, "fp8-indexer", "attn.index_score", scores("fp8-indexer"), index(Rounding::Fp8(64)));
+    // What the bf16 product adds to the FP8 scores.
+    let product = "fp8-indexer:product=bf16";
+    let added = rel_l2(&c.scores(&["fp8-indexer"], 1), &c.scores(&[product], 1));
+    table.add(c, product, "attn.index_score, against product=f32", added, c.rounded_products(1));
+    table.add(c, "bf16-indexer", "attn.index_score", scores("bf16-indexer"), index(B));
+    table.add(c, "fp4-indexer", "attn.index_score", scores("fp4-indexer"), index(Rounding::Q4(32)));
+    // Both rotations quantise both operands, independently of each other.
+    let other = rel_l2(&official.scores(&[], 1), &official.scores(&["indexer-hadamard"], 1));
+    let twice = root(&[index(Rounding::Q4(32)), index(Rounding::Q4(32))]);
+    table.add(official, "indexer-hadamard", "attn.index_score", other, twice);
+}
+
+fn attention(table: &mut Table, c: &Control) {
+    let attend = |asked| c.added_in_decode(asked, 0, Op::Attend, Tap::AttnO);
+    let low = c.attention(0, B, bf16);
+    let partials = root(&[low, c.cost(0, Tap::AttnO, B)]);
+    for (asked, predicted) in [
+        ("mma-sparse-mla", low),
+        ("mma-sparse-mla:scale=folded", low),
+        ("mma-sparse-mla:partials=bf16", partials),
+        ("mma-sparse-mla:exp=cubic", low),
+    ] {
+        table.add(c, asked, "attn.o", attend(asked), predicted);
+    }
+    let fp8 = c.attention(0, Rounding::Q8(64), |p| e4m3(p * 448.0) / 448.0);
+    let fp8 = root(&[fp8, c.cost(0, Tap::AttnO, B)]);
+    table.add(c, "fp8-q-sparse-mla", "attn.o", attend("fp8-q-sparse-mla"), fp8);
+    let o = c.values(1, Tap::AttnO);
+    let groups = o.chunks(192).flat_map(|g| {
         let mut new = rounded(&g[..128], 128, Rounding::Q8(128));
         new.extend(rounded(&g[128..], 64, Rounding::Q8(64)));
         new
     });
-    let o = rel_l2(c.values(1, Tap::AttnO).into_iter().map(f64::from), groups);
-    add("fp8-wo-a", "attn.oa", c.added("fp8-wo-a", 1, Op::OutputDown, Tap::AttnOa, 0), o);
-    let gate = Control::weight("layers.1.ffn.gate.weight", d, B);
+    let lost = rel_l2(&exact(&o), &groups.collect::<Vec<f64>>());
+    table.add(c, "fp8-wo-a", "attn.oa", c.added("fp8-wo-a", 1, Op::OutputDown, Tap::AttnOa), lost);
+    // R partial sums of |y|^2/R each, then R - 1 additions of growing size, rounded each.
+    let y = c.cost(1, Tap::AttnOut, B);
+    for (asked, ranks) in [("tp-allreduce", 2), ("tp-allreduce:ranks=8", 8)] {
+        let sums = 1.0 + (2..=ranks).map(|j| f64::from(j) / f64::from(ranks)).sum::<f64>();
+        table.add(c, asked, "attn.out", c.added(asked, 1, Op::OutputUp, Tap::AttnOut), y * sums.sqrt());
+    }
+}
+
+fn experts(table: &mut Table, c: &Control, official: &Control, sglang: &Control) {
+    let gate = weight("layers.1.ffn.gate.weight", D, B);
     let router = root(&[c.cost(1, Tap::FfnIn, B), gate, c.cost(1, Tap::FfnRouterLogits, B)]);
-    add("bf16-router", "ffn.router_logits", c.added("bf16-router", 1, Op::Route, Tap::FfnRouterLogits, 0), router);
+    let logits = c.added("bf16-router", 1, Op::Route, Tap::FfnRouterLogits);
+    table.add(c, "bf16-router", "ffn.router_logits", logits, router);
     // Gate and up each bring the rounding of x, then the activation is rounded.
-    let experts = |how| {
+    let roundings = |how| {
         let x = c.cost(1, Tap::FfnIn, how);
         root(&[x, x, c.cost(1, Tap::FfnExpertAct, how)])
     };
-    let routed = |asked| c.added(asked, 1, Op::Experts, Tap::FfnRouted, 0);
-    add("nvfp4-moe", "ffn.routed", routed("nvfp4-moe"), experts(B));
-    add("nvfp4-moe:act=fp4", "ffn.routed", routed("nvfp4-moe:act=fp4"), experts(Rounding::Nvfp4));
-    add("mxfp4-moe", "ffn.routed", routed("mxfp4-moe"), experts(B));
-    add("mxfp4-moe:act=mxfp8", "ffn.routed", routed("mxfp4-moe:act=mxfp8"), experts(Rounding::Q8(32)));
-    add("fp4-to-fp8-experts", "ffn.routed", routed("fp4-to-fp8-experts"), experts(Rounding::Q8(128)));
-    // R partial sums of |y|^2/R each, then R - 1 additions of growing size, rounded each.
-    let y = c.cost(1, Tap::AttnOut, B);
-    for (asked, ranks) in [("tp-allreduce", 2.0f64), ("tp-allreduce:ranks=8", 8.0)] {
-        let sums = 1.0 + (2..=ranks as usize).map(|j| j as f64 / ranks).sum::<f64>();
-        add(asked, "attn.out", c.added(asked, 1, Op::OutputUp, Tap::AttnOut, 0), y * sums.sqrt());
+    for (asked, how) in [
+        ("nvfp4-moe", B),
+        ("nvfp4-moe:act=fp4", Rounding::Nvfp4),
+        ("mxfp4-moe", B),
+        ("mxfp4-moe:act=mxfp8", Rounding::Q8(32)),
+        ("fp4-to-fp8-experts", Rounding::Q8(128)),
+    ] {
+        table.add(c, asked, "ffn.routed", c.added(asked, 1, Op::Experts, Tap::FfnRouted), roundings(how));
     }
-    let head = c.whole.get(Site { block: karat_seam::Block::Head, tap: Tap::HeadCollapsed }, 0).unwrap().tensor.clone();
-    let head = head.as_f32("head").unwrap();
-    let w = |how| Control::weight("head.weight", d, how);
-    let low = root(&[cost(head, d, B), w(B), 1.7e-3]);
-    add("bf16-lm-head", "logits", c.added_logits("bf16-lm-head"), low);
-    let low = root(&[cost(head, d, Rounding::Fp8(d)), w(Rounding::Fp8(d))]);
-    add("fp8-lm-head", "logits", c.added_logits("fp8-lm-head"), low);
-    out
+    // Gate and up are not rounded any more; the activation is rounded from another value.
+    let a = c.cost(1, Tap::FfnExpertAct, B);
+    let spared = official.added("swiglu-clamp", 1, Op::Experts, Tap::FfnExpertAct);
+    table.add(official, "swiglu-clamp", "ffn.expert_act", spared, root(&[a, a, a, a]));
+    // The factor 1.5 moves every activation on the grid on which w2's kernel quantises it.
+    let q = c.cost(1, Tap::FfnExpertAct, Rounding::Q8(128));
+    let moved = sglang.added("routed-scaling-in-topk", 1, Op::Experts, Tap::FfnRouted);
+    table.add(sglang, "routed-scaling-in-topk", "ffn.routed", moved, root(&[q, q]));
 }
 
-/// Patches that round nothing under an unquantised stock, and why.
-const EXACT: [(&str, &str); 5] = [
-    ("chunked-prefill", "cuts prompts"),
-    ("routed-scaling-in-topk", "moves a factor"),
-    ("swiglu-clamp", "spares two roundings"),
-    ("indexer-hadamard", "orthogonal"),
-    ("bf16-compressor-state", "state only: see below"),
-];
+fn head(table: &mut Table, c: &Control) {
+    let w = |how| weight("head.weight", D, how);
+    let low = root(&[c.head_cost(Tap::HeadCollapsed, |_| B), w(B), c.head_cost(Tap::Logits, |_| B)]);
+    table.add(c, "bf16-lm-head", "logits", c.added_logits("bf16-lm-head"), low);
+    let low = root(&[c.head_cost(Tap::HeadCollapsed, Rounding::Fp8), w(Rounding::Fp8(D))]);
+    table.add(c, "fp8-lm-head", "logits", c.added_logits("fp8-lm-head"), low);
+}
 
 #[test]
 fn a_patch_costs_what_its_roundings_cost() {
@@ -353,28 +223,38 @@ fn a_patch_costs_what_its_roundings_cost() {
     let mut table = String::new();
     let mut bad = Vec::new();
     for e in &entries {
-        let name = e.asked.split(':').next().unwrap();
-        let patch = patches().iter().find(|p| p.name == name).unwrap();
-        let claimed = patch.claims[0].error;
-        let ratio = e.measured / e.predicted;
+        let (ratio, number) = (e.measured / e.predicted, |v: Option<f64>| match v {
+            None => "".to_string(),
+            Some(0.0) => "0".to_string(),
+            Some(v) => format!("{v:.1e}"),
+        });
+        let (measured, predicted) = (number(Some(e.measured)), number(Some(e.predicted)));
+        let shown = if ratio.is_finite() { format!("{ratio:.2}") } else { String::new() };
+        let (claimed, published, deep) = (number(e.claimed), number(e.published), number(e.deep));
         writeln!(
             table,
-            "| `{}` | {} | {claimed:.1e} | {:.1e} | {:.1e} | {ratio:.2} |",
-            e.asked, e.at, e.measured, e.predicted
+            "| `{}` | {} | {} | {claimed} | {published} | {measured} | {predicted} | {shown} | {deep} |",
+            e.asked, e.stock, e.at
         )
         .unwrap();
-        // An error of the order of additions has an upper bound only.
+        // An error of the order of additions has an upper bound only; where nothing is rounded no bit may change.
         let least = if e.predicted < 1e-5 { 0.0 } else { 0.3 };
-        if !(least..=1.5).contains(&ratio) {
-            bad.push(format!("{}: {:.2e} against {:.2e}", e.asked, e.measured, e.predicted));
+        let good = if e.predicted == 0.0 { e.measured == 0.0 } else { (least..=1.5).contains(&ratio) };
+        if !good {
+            bad.push(format!("{} on {}: {:.2e} against {:.2e}", e.asked, e.stock, e.measured, e.predicted));
         }
     }
-    println!("{table}");
+    println!("at depth: {DEPTH} layers\n{table}");
     assert!(bad.is_empty(), "{bad:#?}");
     for patch in patches() {
         let known = entries.iter().any(|e| e.asked.split(':').next() == Some(patch.name));
-        let exact = EXACT.iter().any(|(name, _)| *name == patch.name);
-        assert!(known != exact, "{} has no prediction", patch.name);
+        assert!(known != patch.exact, "{} has no prediction", patch.name);
+        // What the table sets beside the measurement is what `karat patches` shows.
+        for (_, claimed, published) in FIGURES.iter().filter(|f| f.0 == patch.name) {
+            for figure in claimed.iter().chain(published) {
+                assert!(patch.claims.iter().any(|c| c.error == *figure), "{}: {figure:e}", patch.name);
+            }
+        }
     }
     committed(&table);
 }
@@ -382,14 +262,17 @@ fn a_patch_costs_what_its_roundings_cost() {
 /// The committed table has the same rows, and numbers that agree to a tenth.
 fn committed(table: &str) {
     let text = include_str!("../../docs/patches.md");
-    let numbers =
-        |line: &str| -> Vec<f64> { line.split('|').filter_map(|cell| cell.trim().parse::<f64>().ok()).collect() };
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_string()).collect() };
     for line in table.lines() {
-        let key = line.split('|').nth(1).unwrap();
-        let found = text.lines().find(|l| l.starts_with(&format!("|{key}|")));
+        let want = cells(line);
+        let found = text.lines().map(cells).find(|c| c.len() == want.len() && c[..4] == want[..4]);
         let found = found.unwrap_or_else(|| panic!("docs/patches.md lacks the row{line}"));
-        for (a, b) in numbers(line).iter().zip(numbers(found)) {
-            assert!((a - b).abs() <= 0.11 * a.abs() || a.abs() < 1e-5, "docs/patches.md: {found} is now {line}");
+        for (a, b) in want.iter().zip(&found) {
+            let near = match (a.parse::<f64>(), b.parse::<f64>()) {
+                (Ok(a), Ok(b)) => (a - b).abs() <= 0.11 * a.abs() || a.abs().max(b.abs()) < 1e-5,
+                _ => a == b,
+            };
+            assert!(near, "docs/patches.md: {found:?} is now {line}");
         }
     }
     for patch in patches() {

@@ -1,5 +1,6 @@
 //! `karat patches`.
 
+use karat_audit::{expected_because, expected_verdict};
 use karat_optimized::{DEFAULT_PATCHES, Patch, Stock, patches};
 use serde_json::json;
 
@@ -59,6 +60,12 @@ fn describe(patch: &Patch) -> String {
     for claim in patch.claims {
         lines.push(format!("  claims {:.1e} {} ({})", claim.error, claim.metric, claim.source));
     }
+    for stock in Stock::ALL {
+        let (name, profile) = (patch.name, stock.name());
+        if let Some((verdict, why)) = expected_verdict(name, profile).zip(expected_because(name, profile)) {
+            lines.push(format!("  expected verdict on {profile}: {} ({why})", verdict.name()));
+        }
+    }
     for option in patch.options {
         lines.push(format!("  option {}: {} (default {})", option.name, option.values, option.default));
     }
@@ -76,9 +83,15 @@ fn as_json(patch: &Patch) -> serde_json::Value {
         patch.claims.iter().map(|c| json!({"error": c.error, "metric": c.metric, "source": c.source})).collect();
     let options: Vec<_> =
         patch.options.iter().map(|o| json!({"name": o.name, "values": o.values, "default": o.default})).collect();
+    let verdict = |stock: &Stock| {
+        let verdict = expected_verdict(patch.name, stock.name())?;
+        let why = expected_because(patch.name, stock.name());
+        Some(json!({"profile": stock.name(), "verdict": verdict.name(), "why": why}))
+    };
+    let expected: Vec<_> = Stock::ALL.iter().filter_map(verdict).collect();
     json!({
         "name": patch.name, "about": patch.about, "phases": phases(patch), "ops": ops(patch),
         "risk": patch.risk.name(), "claims": claims, "options": options, "conflicts": patch.conflicts,
-        "env_aliases": patch.env_aliases,
+        "env_aliases": patch.env_aliases, "expected_verdicts": expected,
     })
 }

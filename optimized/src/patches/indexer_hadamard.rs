@@ -11,7 +11,7 @@ pub(super) static PATCH: Patch = Patch {
     name: "indexer-hadamard",
     about: "index queries and keys with or without the Hadamard rotation",
     phases: BOTH,
-    ops: &[Op::IndexPool, Op::IndexQuery, Op::IndexScore],
+    ops: &[Op::IndexPool, Op::IndexQuery],
     risk: Risk::Medium,
     claims: &[Claim {
         error: 2.5e-1,
