@@ -53,3 +53,6 @@ fn sentence(probe: &Probe) -> Option<String> {
         Effect::Elsewhere(_) => Some(format!("effect probe: patch {patch} is neither off nor on{place}")),
     }
 }
+
+#[cfg(test)]
+mod tests;

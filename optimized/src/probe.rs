@@ -139,7 +139,7 @@ type Found = (Site, Phase, f64);
 /// From places to an effect. Zero times the routed scaling factor is a wrong count; zero of another patch is inert.
 fn judge(patch: &'static str, found: &[Found], counts: bool) -> Probe {
     let effect = |times: f64| match times.round() {
-        n if !((times - n).abs() <= SLACK) => Effect::Elsewhere(times),
+        n if !times.is_finite() || (times - n).abs() > SLACK => Effect::Elsewhere(times),
         n if n >= 1.0 => Effect::Applied(n as u32),
         n if counts && n == 0.0 => Effect::Applied(0),
         n if n == 0.0 => Effect::Inert,

@@ -10,8 +10,10 @@ use karat_model::prompt::{Encoder, Tokenizer};
 use karat_optimized::{History, Plan, Stock, patches};
 use karat_scenarios::Content;
 
+use crate::optimized_drive::turns;
+
 const RECIPE: &str =
-    "format = \"karat-scenario/1\"\ntitle = \"t\"\n[generate]\nmaker = \"needle\"\ncontext = 150\nfacts = 1\nseed = 31";
+    "format = \"karat-scenario/1\"\ntitle = \"t\"\n[generate]\nmaker = \"needle\"\ncontext = 256\nfacts = 1\nseed = 31";
 
 /// Every patch once, in groups that don't conflict.
 fn groups() -> Vec<Vec<String>> {
@@ -36,7 +38,9 @@ fn every_patch_gets_the_verdict_that_the_table_expects() {
     let (tokenizer, encoder) = (Tokenizer::of(&checkpoint).unwrap(), Encoder::of(&checkpoint).unwrap());
     let mut inputs = Inputs::default();
     for made in Content::from_toml("r", "r.toml", RECIPE).unwrap().conversations(&tokenizer, &encoder).unwrap() {
-        inputs.requests.seqs.push(made.render(&tokenizer, &encoder).unwrap().sequence);
+        // The first tokens are enough: 96 prefilled, 32 decoded.
+        let ids = made.render(&tokenizer, &encoder).unwrap().sequence.ids[..128].to_vec();
+        inputs.requests.seqs.push(turns("a", ids, &[96, 32]));
         inputs.scenarios.push("r".into());
     }
     let stop = AtomicBool::new(false);

@@ -93,8 +93,25 @@ fn a_profile_says_where_each_of_its_rules_comes_from() {
     assert_eq!(Stock::Official.assumed().count(), 0);
     assert!(Stock::Vllm.assumed().any(|r| r.d == 9));
     // What is assumed is the official rule.
-    let (vllm, official) = (Stock::Vllm.profile().numerics, Stock::Official.profile().numerics);
-    assert_eq!((vllm.hc, vllm.wo_a, vllm.kv, vllm.attend), (official.hc, official.wo_a, official.kv, official.attend));
+    let rule = |d: u8, n: &Numerics| match d {
+        1 => format!("{:?}", n.store),
+        3 | 4 => format!("{:?}", n.kv),
+        6 => format!("{:?} {:?}", n.compress, n.compress_store),
+        8 => format!("{:?}", n.attend),
+        9 => format!("{:?}", n.wo_a),
+        11 => format!("{:?} {:?}", n.router, n.router_store),
+        12 => format!("{:?}", n.experts),
+        13 => format!("{:?} {:?}", n.lm_head, n.logits_store),
+        14 => format!("{}", matches!(n.kv, KvFormat::Q8 { block: 64, .. })),
+        _ => String::new(),
+    };
+    let official = Stock::Official.profile().numerics;
+    for stock in [Stock::Sglang, Stock::Vllm] {
+        let profile = stock.profile();
+        for row in profile.rows.iter().filter(|r| r.basis == Basis::Assumed) {
+            assert_eq!(rule(row.d, &profile.numerics), rule(row.d, &official), "{stock}, D{}", row.d);
+        }
+    }
 }
 
 #[test]

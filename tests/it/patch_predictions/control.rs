@@ -214,13 +214,14 @@ impl Control {
         rel_l2(&want, &run(&round(&q), &round(&kv), &p))
     }
 
-    /// rel-L2 of the decode rows' streams after 43 layers, every layer with the patch, decisions as without it.
-    pub(super) fn at_depth(&self, asked: &str) -> f64 {
-        let deep = self.deep.get_or_init(|| self.deep_run(&self.path, None));
-        rel_l2(&deep.out, &self.deep_run(&self.patched(&[asked]), Some(deep)).out)
+    /// rel-L2 of the decode rows' streams after 43 layers, every layer with the patch. Experts are chosen as without it;
+    /// entries too, unless the patch can only show in what it selects.
+    pub(super) fn at_depth(&self, asked: &str, selects: bool) -> f64 {
+        let deep = self.deep.get_or_init(|| self.deep_run(&self.path, None, false));
+        rel_l2(&deep.out, &self.deep_run(&self.patched(&[asked]), Some(deep), selects).out)
     }
 
-    fn deep_run(&self, path: &Optimized, forced: Option<&Deep>) -> Deep {
+    fn deep_run(&self, path: &Optimized, forced: Option<&Deep>, selects: bool) -> Deep {
         let layers: Vec<Box<dyn Layer>> = (0..5).map(|l| path.layer(l).unwrap()).collect();
         let mut x = self.streams(0);
         let mut decisions = Vec::new();
@@ -230,7 +231,11 @@ impl Control {
             let mut choices = Choices::default();
             let mut lane = Lane::new(&x, &mut seen);
             if let Some(deep) = forced {
-                choices.by_layer.insert((l as u16, 0), deep.decisions[step].clone());
+                let mut decisions = deep.decisions[step].clone();
+                if selects {
+                    decisions.entries.clear();
+                }
+                choices.by_layer.insert((l as u16, 0), decisions);
                 lane.routing = Routing::Forced(&choices);
             }
             let mut lanes = [lane];
