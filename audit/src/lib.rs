@@ -24,6 +24,7 @@ mod layer;
 mod lockstep;
 mod own_error;
 mod part;
+mod pass;
 mod patch_rows;
 mod place;
 mod plan;

@@ -9,6 +9,7 @@ mod layer;
 mod linear;
 mod ops;
 mod optimized;
+mod patch_sets;
 mod patches;
 mod plan;
 mod probe;
@@ -17,6 +18,7 @@ mod serving;
 
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
+pub use patch_sets::PatchSets;
 pub use patches::{Claim, DEFAULT_PATCHES, Patch, PatchOption, Risk, patches};
 pub use plan::{
     ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Plan,

@@ -32,3 +32,4 @@ mod recall;
 mod seam_contract;
 mod seeded_faults;
 mod strata;
+mod weight_pass;

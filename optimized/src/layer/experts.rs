@@ -3,9 +3,8 @@
 use karat_seam::{Error, Result};
 
 use super::Resident;
-use super::weights::expert;
 use crate::arith::round_rows;
-use crate::linear::add_parts;
+use crate::linear::{Linear, add_parts};
 use crate::ops::experts::activate;
 use crate::plan::Numerics;
 
@@ -32,6 +31,19 @@ impl Batch<'_> {
 }
 
 impl Resident<'_> {
+    /// w1, w2 or w3 of one routed expert, in the forms that the batches need.
+    fn expert(&self, e: usize, which: &str, batches: &[Batch<'_>]) -> Result<Linear> {
+        let mut products = Vec::new();
+        for batch in batches {
+            if !products.contains(&batch.rules.experts) {
+                products.push(batch.rules.experts);
+            }
+        }
+        self.path.shared.loads.count();
+        let name = format!("layers.{}.ffn.experts.{e}.{which}", self.l);
+        Linear::load(&self.path.checkpoint, &name, &products).map_err(Error::source)
+    }
+
     fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
         let experts = 0..self.config().n_routed_experts;
         experts.filter(|e| batches.iter().any(|b| b.idx.contains(&(*e as u32)))).collect()
@@ -46,8 +58,7 @@ impl Resident<'_> {
             batch.act = vec![0.0; batch.idx.len() * inner];
         }
         for e in self.used(batches) {
-            let load = |which| expert(&self.path.checkpoint, &self.path.resolved, self.l, e, which);
-            let (w1, w3) = (load("w1").map_err(Error::source)?, load("w3").map_err(Error::source)?);
+            let (w1, w3) = (self.expert(e, "w1", batches)?, self.expert(e, "w3", batches)?);
             for batch in &mut *batches {
                 let slots = batch.slots(e);
                 if slots.is_empty() {
@@ -73,7 +84,7 @@ impl Resident<'_> {
         let mut sums: Vec<Vec<Vec<f32>>> =
             batches.iter().map(|b| vec![vec![0.0; b.idx.len() / k * d]; b.rules.reduce.count]).collect();
         for e in self.used(batches) {
-            let w2 = expert(&self.path.checkpoint, &self.path.resolved, self.l, e, "w2").map_err(Error::source)?;
+            let w2 = self.expert(e, "w2", batches)?;
             for (batch, sums) in batches.iter().zip(&mut sums) {
                 let slots = batch.slots(e);
                 if slots.is_empty() {

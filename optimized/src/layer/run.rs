@@ -19,50 +19,52 @@ struct Half {
     comb: Vec<f32>,
 }
 
-impl Resident<'_> {
-    pub(super) fn run_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let segments = &self.path.schedule.segments;
-        let mut halves = Vec::new();
-        let mut batches = Vec::new();
-        let mut states: Vec<Vec<LayerState>> = Vec::new();
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            self.path.check_streams(lane.x)?;
-            states.push(self.path.requests.seqs.iter().map(|_| self.state()).collect());
-            for (j, segment) in segments.iter().enumerate() {
-                let state = &mut states[i][segment.seq as usize];
-                let (half, batch) = self.until_experts(lane, (i, j), segment, state)?;
-                halves.push(half);
-                batches.push(batch);
-            }
+/// Runs `lanes[i]` through `residents[i]`: the same layer of paths that share its weights. Every expert is decoded once
+/// for all of them.
+pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> Result<()> {
+    let Some(first) = residents.first() else { return Ok(()) };
+    let mut halves = Vec::new();
+    let mut batches = Vec::new();
+    let mut states: Vec<Vec<LayerState>> = Vec::new();
+    for (i, (of, lane)) in residents.iter().zip(lanes.iter_mut()).enumerate() {
+        of.path.check_streams(lane.x)?;
+        states.push(of.path.requests.seqs.iter().map(|_| of.state()).collect());
+        for (j, segment) in of.path.schedule.segments.iter().enumerate() {
+            let state = &mut states[i][segment.seq as usize];
+            let (half, batch) = of.until_experts(lane, (i, j), segment, state)?;
+            halves.push(half);
+            batches.push(batch);
         }
-        self.experts_up(&mut batches)?;
-        for (half, batch) in halves.iter().zip(&mut batches) {
-            let segment = &segments[half.segment];
-            let lane = &mut lanes[half.lane];
-            let mut taps = self.taps(lane.see, &lane.x.rows[segment.rows.clone()]);
-            self.show_scaled(&mut taps, batch.rules, Tap::FfnExpertAct, &mut batch.act)?;
-        }
-        self.experts_down(&mut batches)?;
-        let width = self.config().hc_mult * self.config().hidden_size;
-        let mut outs: Vec<Vec<f32>> = lanes.iter().map(|l| Vec::with_capacity(l.x.rows.len() * width)).collect();
-        for (half, mut batch) in halves.into_iter().zip(batches) {
-            let segment = &segments[half.segment];
-            let lane = &mut lanes[half.lane];
-            let rows = &lane.x.rows[segment.rows.clone()];
-            let mut taps = self.taps(lane.see, rows);
-            let out = self.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
-            outs[half.lane].extend(out);
-            if segment.last {
-                self.show_state(&mut taps, segment, &states[half.lane][segment.seq as usize])?;
-            }
-        }
-        for (lane, out) in lanes.iter_mut().zip(outs) {
-            let data = Tensor::f32(lane.x.data.shape.clone(), out);
-            lane.out = Some(LayerOut { streams: Streams { rows: lane.x.rows.clone(), data } });
-        }
-        Ok(())
     }
+    first.experts_up(&mut batches)?;
+    for (half, batch) in halves.iter().zip(&mut batches) {
+        let (of, lane) = (residents[half.lane], &mut lanes[half.lane]);
+        let segment = &of.path.schedule.segments[half.segment];
+        let mut taps = of.taps(lane.see, &lane.x.rows[segment.rows.clone()]);
+        of.show_scaled(&mut taps, batch.rules, Tap::FfnExpertAct, &mut batch.act)?;
+    }
+    first.experts_down(&mut batches)?;
+    let width = first.config().hc_mult * first.config().hidden_size;
+    let mut outs: Vec<Vec<f32>> = lanes.iter().map(|l| Vec::with_capacity(l.x.rows.len() * width)).collect();
+    for (half, mut batch) in halves.into_iter().zip(batches) {
+        let (of, lane) = (residents[half.lane], &mut lanes[half.lane]);
+        let segment = &of.path.schedule.segments[half.segment];
+        let rows = &lane.x.rows[segment.rows.clone()];
+        let mut taps = of.taps(lane.see, rows);
+        let out = of.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
+        outs[half.lane].extend(out);
+        if segment.last {
+            of.show_state(&mut taps, segment, &states[half.lane][segment.seq as usize])?;
+        }
+    }
+    for (lane, out) in lanes.iter_mut().zip(outs) {
+        let data = Tensor::f32(lane.x.data.shape.clone(), out);
+        lane.out = Some(LayerOut { streams: Streams { rows: lane.x.rows.clone(), data } });
+    }
+    Ok(())
+}
 
+impl Resident<'_> {
     fn taps<'a>(&'a self, see: &'a mut dyn karat_seam::Visitor, rows: &'a [RowId]) -> Taps<'a> {
         Taps { see, block: self.block(), config: self.config(), kind: self.kind, rows }
     }

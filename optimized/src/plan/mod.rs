@@ -95,14 +95,24 @@ impl Resolved {
 
     /// The different values that a rule takes over the phases.
     pub(crate) fn distinct<T: PartialEq>(&self, rule: impl Fn(&Numerics) -> T) -> Vec<T> {
-        let (a, b) = (rule(&self.prefill), rule(&self.decode));
-        if a == b { vec![a] } else { vec![a, b] }
+        distinct(&[self], rule)
     }
 
     /// Patches that change this op in this phase.
     pub(crate) fn patches_on(&self, op: Op, phase: Phase) -> impl Iterator<Item = &'static Patch> {
         self.patches.iter().copied().filter(move |p| p.phases.contains(&phase) && p.ops.contains(&op))
     }
+}
+
+/// The different values that a rule takes over the phases of several plans.
+pub(crate) fn distinct<T: PartialEq>(plans: &[&Resolved], rule: impl Fn(&Numerics) -> T) -> Vec<T> {
+    let mut out = Vec::new();
+    for value in plans.iter().flat_map(|plan| [rule(&plan.prefill), rule(&plan.decode)]) {
+        if !out.contains(&value) {
+            out.push(value);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
