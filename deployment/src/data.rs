@@ -109,6 +109,8 @@ pub(crate) struct Rule {
     pub(crate) when: Vec<Condition>,
     #[serde(default)]
     pub(crate) unless: Vec<Condition>,
+    #[serde(default)]
+    pub(crate) seen_only: bool,
     pub(crate) says: String,
     pub(crate) source: String,
 }
@@ -289,6 +291,11 @@ impl Data {
 pub fn change_names() -> BTreeSet<&'static str> {
     let places = data().places.iter().flat_map(|p| &p.patches).chain(data().watched.iter().flat_map(|w| &w.patches));
     data().changes.iter().map(|c| &c.name).chain(places).map(String::as_str).collect()
+}
+
+/// Patches and the option (`name=value`) that the tables name with them.
+pub fn change_options() -> Vec<(&'static str, &'static str)> {
+    data().changes.iter().filter_map(|c| Some((c.name.as_str(), c.option.as_deref()?))).collect()
 }
 
 /// Names of patches that the tables hold to be without a contract.

@@ -90,6 +90,9 @@ impl Facts {
             return Effective::unknown(format!("{name} not seen, and no {whole} was"), evidence);
         };
         evidence.push(whole.clone());
+        if switch.ending {
+            return Effective::unknown(format!("{name} is not set, and its default is not public"), evidence);
+        }
         if !switch.read && switch.default.is_none() {
             return Effective {
                 value: Some(UNSET.into()),

@@ -46,6 +46,9 @@ pub(crate) struct Facts {
     pub(crate) diff: Option<DiffMap>,
 }
 
+/// More notes than anybody reads.
+const MOST_NOTES: usize = 500;
+
 /// How a copy is known that a container or a unit puts over the installed file.
 pub(crate) const MOUNTED: &str = "mounted over the installed one";
 
@@ -87,18 +90,29 @@ impl Facts {
     fn add(&mut self, switch: &'static Switch, name: &str, value: &str, evidence: Evidence) {
         let value = normal(switch, value);
         if value.is_none() {
-            let text = format!(
-                "{}: a value that the engine can't read as {:?}; it warns and takes its default",
-                switch.name, switch.value
-            );
-            self.note(&text.to_lowercase().replace(&switch.name.to_lowercase(), &switch.name), Some(evidence.clone()));
+            let kind = match switch.value {
+                ValueKind::Bool => "1, true, yes, y, 0, false, no or n",
+                ValueKind::Number => "a whole number",
+                ValueKind::Word => "a word",
+            };
+            let text = format!("{name}: not {kind}, so the engine warns and takes its default");
+            self.note(&text, Some(evidence.clone()));
+        }
+        // A log says the same again and again: the first line of an unbroken run is the evidence.
+        let same_source = |f: &&Fact| {
+            let (a, b) = (&f.evidence, &evidence);
+            f.switch.name == switch.name && a.source == b.source && a.file == b.file
+        };
+        let last = self.facts.iter().rev().find(same_source);
+        if last.is_some_and(|f| f.value == value && f.name == name) {
+            return;
         }
         self.facts.push(Fact { switch, name: name.to_owned(), value, evidence });
     }
 
     pub(crate) fn note(&mut self, text: &str, evidence: Option<Evidence>) {
         let note = Note { text: text.to_owned(), evidence };
-        if !self.notes.contains(&note) {
+        if self.notes.len() < MOST_NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }

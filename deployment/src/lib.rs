@@ -16,7 +16,7 @@ mod rules;
 mod scan;
 mod secrets;
 
-pub use data::{change_names, op_names, planned_names};
+pub use data::{change_names, change_options, op_names, planned_names};
 pub use evidence::{Evidence, Kind};
 pub use map::{DiffMap, MappedHunk, map_diff};
 pub use report::{

@@ -48,11 +48,12 @@ pub(crate) fn judge(mut facts: Facts, contracts: &[&str], conflicts: &[(&str, &s
 fn all(facts: &Facts, rule: &Rule) -> (Option<bool>, Vec<Evidence>) {
     let lifted = rule.unless.iter().any(|c| facts.holds(c).0 == Some(true));
     let answers: Vec<(Option<bool>, Effective)> = rule.when.iter().map(|c| facts.holds(c)).collect();
-    if lifted || answers.iter().any(|(a, _)| *a == Some(false)) {
+    let open = answers.iter().any(|(a, _)| a.is_none());
+    if lifted || (rule.seen_only && open) || answers.iter().any(|(a, _)| *a == Some(false)) {
         return (Some(false), Vec::new());
     }
     let evidence = answers.iter().flat_map(|(_, e)| e.evidence.clone()).collect();
-    (answers.iter().all(|(a, _)| *a == Some(true)).then_some(true), evidence)
+    ((!open).then_some(true), evidence)
 }
 
 fn row(facts: &Facts, change: &Change, contracts: &[&str]) -> PatchRow {
@@ -72,17 +73,9 @@ fn row(facts: &Facts, change: &Change, contracts: &[&str]) -> PatchRow {
                 why.push(claim(rule.says.clone(), evidence));
             }
             (None, _) if rule.effect != Effect::Note => {
-                // Undecided: what isn't known could make the patch inert.
+                // What isn't known could make the patch inert.
                 if matches!(requested, Requested::Yes | Requested::ByDefault) {
-                    let missing: Vec<String> = rule
-                        .when
-                        .iter()
-                        .filter_map(|c| facts.holds(c).0.is_none().then(|| facts.effective(&c.setting).why))
-                        .collect();
-                    let missing = missing.into_iter().filter(|m| !m.is_empty()).collect::<Vec<_>>().join("; ");
-                    let missing =
-                        if missing.is_empty() { "what the engine chose is not seen".to_owned() } else { missing };
-                    why.push(claim(format!("undecided: {missing}"), Vec::new()));
+                    why.push(claim(format!("undecided: {}", missing(facts, rule)), Vec::new()));
                 }
                 open = true;
             }
@@ -102,16 +95,30 @@ fn row(facts: &Facts, change: &Change, contracts: &[&str]) -> PatchRow {
     PatchRow { patch: id, contract, requested, state, why }
 }
 
+/// What has to be known to decide a rule.
+fn missing(facts: &Facts, rule: &Rule) -> String {
+    let open = rule.when.iter().map(|c| (c, facts.holds(c))).filter(|(_, (answer, _))| answer.is_none());
+    let says = open.map(|(c, (_, e))| if e.why.is_empty() { left_to_engine(&c.setting) } else { e.why });
+    says.collect::<Vec<_>>().join("; ")
+}
+
+fn left_to_engine(setting: &str) -> String {
+    format!("{setting} is left to the engine: what it chose is not seen")
+}
+
 fn requested(facts: &Facts, change: &Change, why: &mut Vec<Claim>) -> Requested {
     let claim =
         |says: String, evidence| Claim { rule: "requests".into(), says, source: "changes.toml".into(), evidence };
+    let answers: Vec<_> = change.requests.iter().map(|c| (&c.setting, facts.holds(c))).collect();
+    // A switch that is seen to be off decides over a source that has it.
+    let switched_off = answers.iter().any(|(_, (answer, e))| *answer == Some(false) && e.how == How::Seen);
     if change.option.is_none()
+        && (change.in_source || !switched_off)
         && let Some(evidence) = facts.diff.as_ref().map(|d| d.requests(&change.name)).filter(|e| !e.is_empty())
     {
         why.push(claim("asked for by the source, if this is the source that is loaded".into(), evidence));
         return Requested::Yes;
     }
-    let answers: Vec<_> = change.requests.iter().map(|c| (&c.setting, facts.holds(c))).collect();
     let asks = |how| answers.iter().find(|(_, (answer, e))| *answer == Some(true) && e.how == how);
     if let Some((setting, (_, e))) = asks(How::Seen) {
         why.push(claim(format!("{setting} asks for it"), e.evidence.clone()));
@@ -123,11 +130,7 @@ fn requested(facts: &Facts, change: &Change, why: &mut Vec<Claim>) -> Requested 
     }
     let undecided = answers.iter().find(|(_, (answer, _))| answer.is_none());
     if let Some((setting, (_, e))) = undecided {
-        let says = if e.why.is_empty() {
-            format!("{setting} is left to the engine: what it chose is not seen")
-        } else {
-            e.why.clone()
-        };
+        let says = if e.why.is_empty() { left_to_engine(setting) } else { e.why.clone() };
         why.push(claim(says, e.evidence.clone()));
         return Requested::Unknown;
     }
@@ -213,7 +216,13 @@ fn disagreements(facts: &Facts) -> Vec<Conflict> {
         let open = |f: &Fact| matches!(f.value.as_deref(), Some("auto" | "none"));
         let Some(wins) = about.last() else { continue };
         // What was left to the engine is no other value.
-        let others: Vec<&&Fact> = about.iter().filter(|f| f.value != wins.value && !open(f)).collect();
+        let mut others: Vec<&&Fact> = Vec::new();
+        for fact in about.iter().filter(|f| f.value != wins.value && !open(f)) {
+            let told = |o: &&&Fact| o.value == fact.value && o.evidence.file == fact.evidence.file;
+            if !others.iter().any(told) {
+                others.push(fact);
+            }
+        }
         if others.is_empty() {
             continue;
         }

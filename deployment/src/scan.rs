@@ -37,7 +37,7 @@ impl Scan {
         let lower = line.to_lowercase();
         for (word, seen) in &mut self.counts {
             // Most lines have none of the letters: look before anything is copied.
-            if !word.forms.iter().any(|form| lower.contains(&form.to_lowercase())) || !has(&lower, word) {
+            if !word.forms.iter().any(|form| lower.contains(form.as_str())) || !has(&lower, word) {
                 continue;
             }
             seen.count += 1;
@@ -58,11 +58,11 @@ impl Scan {
 fn has(line: &str, word: &Word) -> bool {
     let mut text = line.to_owned();
     for harmless in &word.except {
-        text = text.replace(&harmless.to_lowercase(), " ");
+        text = text.replace(harmless.as_str(), " ");
     }
     let joins = |c: char| c.is_alphanumeric() || c == '_';
-    word.forms.iter().map(|form| form.to_lowercase()).any(|form| {
-        text.match_indices(&form).any(|(at, _)| {
+    word.forms.iter().any(|form| {
+        text.match_indices(form.as_str()).any(|(at, _)| {
             let (before, after) = (&text[..at], &text[at + form.len()..]);
             let token = before.rfind(char::is_whitespace).map_or(before, |blank| &before[blank..]).trim_start();
             let option = token.starts_with("--") && !token.contains('=');

@@ -117,10 +117,13 @@ fn the_story_s_deployment() {
     assert_eq!(retract["count"], 0, "#retracted-req: 0 is harmless");
 }
 
+/// What docs/verify.md shows is what these files give.
 #[test]
-fn the_report_s_shape() {
+fn the_worked_example_is_true() {
     let dir = place();
-    insta::assert_snapshot!(run(dir.path(), &ALL).expect(1).stdout);
+    let said = run(dir.path(), &ALL).expect(1).stdout;
+    let docs = include_str!("../../../docs/verify.md");
+    assert!(docs.contains(&said), "docs/verify.md should show:\n{said}");
 }
 
 #[test]
@@ -228,6 +231,11 @@ fn the_tables_name_patches_and_ops_that_exist() {
             registry.contains(name) || planned.contains(name),
             "{name} is no patch of the registry, and not planned"
         );
+    }
+    for (name, option) in karat_deployment::change_options() {
+        let patch = karat_optimized::patches().iter().find(|p| p.name == name);
+        let known = |p: &&karat_optimized::Patch| p.options.iter().any(|o| option.split('=').next() == Some(o.name));
+        assert!(patch.is_none_or(known), "{name} has no option {option}");
     }
     let stale: Vec<&&str> = planned.intersection(&registry).collect();
     assert!(

@@ -88,6 +88,11 @@ fn places_and_clues_can_fit() {
         assert!(data().switch(&clue.setting).is_some() && !clue.before.is_empty(), "{clue:?}");
         assert!(clue.value.is_some() != !clue.after.is_empty(), "a text behind the value, or the value: {clue:?}");
     }
+    let small = |texts: &[String]| texts.iter().all(|t| *t == t.to_lowercase() && !t.trim().is_empty());
+    assert!(
+        data().words.iter().all(|w| small(&w.forms) && small(&w.except)),
+        "the journal is compared in small letters"
+    );
     assert!(data().words.iter().all(|w| !w.forms.is_empty() && w.except.iter().all(|e| !e.trim().is_empty())));
 }
 

@@ -67,10 +67,9 @@ pub fn report_text(report: &Report) -> String {
 }
 
 fn patches(report: &Report, out: &mut String) {
-    let (told, rest): (Vec<&PatchRow>, Vec<&PatchRow>) = report
-        .patches
-        .iter()
-        .partition(|r| r.requested == Requested::Yes || matches!(r.state, State::CanBeActive | State::Inert));
+    // What nobody asked for is told only where a rule makes it inert.
+    let is_told = |r: &&PatchRow| r.requested == Requested::Yes || r.state == State::Inert;
+    let (told, rest): (Vec<&PatchRow>, Vec<&PatchRow>) = report.patches.iter().partition(is_told);
     if !told.is_empty() {
         let width = told.iter().map(|r| r.patch.len()).max().unwrap_or(0).max(5);
         out.push_str(&format!("\n{:width$}  {:10}  {}\n", "patch", "requested", "state"));
@@ -85,7 +84,8 @@ fn patches(report: &Report, out: &mut String) {
             row.why.iter().for_each(|claim| said(claim, out));
         }
     }
-    for (state, word) in [(State::Off, "off"), (State::Unknown, "unknown")] {
+    let lists = [(State::CanBeActive, "by default, can be active"), (State::Off, "off"), (State::Unknown, "unknown")];
+    for (state, word) in lists {
         let names: Vec<&str> = rest.iter().filter(|r| r.state == state).map(|r| r.patch.as_str()).collect();
         if !names.is_empty() {
             out.push_str(&wrapped(&format!("\n{word}: "), &names));

@@ -99,8 +99,26 @@ fn a_toggle_is_judged_by_the_architecture() {
     assert_eq!(state(&on(SM120), "mma-sparse-mla"), (Requested::Yes, State::CanBeActive));
     assert_eq!(state(&on(H200), "mma-sparse-mla"), (Requested::Yes, State::Inert));
     assert_eq!(on(H200).verdict.exit_code(), 1);
-    let off = verify_all(&[(Kind::Environment, "PATH=/bin\nMMA_FLASHMLA=0\n"), (Kind::Log, SM120)]);
-    assert_eq!(state(&off, "mma-sparse-mla"), (Requested::Unknown, State::Unknown), "the source may still have it");
+    let off = "PATH=/bin\nMMA_FLASHMLA=0\n";
+    assert_eq!(state(&verify_one(Kind::Environment, off), "mma-sparse-mla"), (Requested::No, State::Off));
+    // A source that has the kernel asks for it, unless the switch is seen to be off.
+    let kernel = "--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n a\n+if env(\"MMA_FLASHMLA\"):\n";
+    let patched = |env| verify_all(&[(Kind::Diff, kernel), (Kind::Environment, env), (Kind::Log, SM120)]);
+    assert_eq!(state(&patched("PATH=/bin\n"), "mma-sparse-mla"), (Requested::Yes, State::CanBeActive));
+    assert_eq!(state(&patched(off), "mma-sparse-mla"), (Requested::No, State::Off));
+    // Not set: what a fork does then is not public.
+    let unset = verify_one(Kind::Environment, "PATH=/bin\n");
+    assert_eq!(state(&unset, "mma-sparse-mla"), (Requested::Unknown, State::Unknown));
+}
+
+#[test]
+fn another_engine_reads_no_sglang_variable() {
+    let text = "SGLANG_DSV4_COMPRESS_STATE_DTYPE=bf16 vllm serve /srv/model --tensor-parallel-size 2";
+    let report = verify_one(Kind::Command, text);
+    assert_eq!(state(&report, "bf16-compressor-state"), (Requested::Yes, State::Inert));
+    assert_eq!(state(&report, "tp-allreduce"), (Requested::Yes, State::CanBeActive));
+    let alone = verify_one(Kind::Command, "SGLANG_DSV4_COMPRESS_STATE_DTYPE=bf16 numactl true");
+    assert_eq!(state(&alone, "bf16-compressor-state"), (Requested::Yes, State::CanBeActive), "no engine is seen");
 }
 
 #[test]
