@@ -31,7 +31,6 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--rerun"],
         &["audit", "--partition", "1/2"],
         &["audit", "--backend", "cuda"],
-        &["patches", "--verify"],
     ];
     for args in cases {
         let ran = karat(dir.path(), args).expect(2);
