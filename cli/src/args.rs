@@ -159,9 +159,12 @@ pub(crate) enum PathName {
 /// `karat recall`.
 #[derive(Debug, Args)]
 pub(crate) struct Recall {
-    /// Scenarios: names of built-in ones or .toml files; all built-in ones with questions by default
+    /// Scenarios: names of built-in ones or .toml files; by default the built-in ones, without the long ones
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenarios: Vec<String>,
+    /// Every built-in scenario, the long ones too: many minutes
+    #[arg(long, conflicts_with = "scenarios")]
+    pub(crate) all: bool,
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
