@@ -84,10 +84,10 @@ pub(crate) struct Audit {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
-    /// Speed patches: all, none, or names with commas between (NAME:option=value sets an option)
+    /// Speed patches: all (the default set), none, or names with commas between (NAME:option=value sets an option)
     #[arg(long, value_name = "LIST")]
     pub(crate) patches: Option<String>,
     /// Leave this patch out (repeatable)
@@ -159,16 +159,19 @@ pub(crate) enum PathName {
 /// `karat recall`.
 #[derive(Debug, Args)]
 pub(crate) struct Recall {
-    /// Scenarios: names of built-in ones or .toml files; all built-in ones with questions by default
+    /// Scenarios: names of built-in ones or .toml files; by default the built-in ones, without the long ones
     #[arg(value_name = "SCENARIO")]
     pub(crate) scenarios: Vec<String>,
+    /// Every built-in scenario, the long ones too: many minutes
+    #[arg(long, conflicts_with = "scenarios")]
+    pub(crate) all: bool,
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
-    /// Speed patches, all of them at once: all, none, or names with commas between
+    /// Speed patches, all of them at once: all (the default set), none, or names with commas between
     #[arg(long, value_name = "LIST")]
     pub(crate) patches: Option<String>,
     /// Leave this patch out (repeatable)

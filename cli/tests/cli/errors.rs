@@ -30,7 +30,6 @@ fn what_is_not_in_this_version_says_so() {
         &["bench"],
         &["audit", "--rerun"],
         &["audit", "--partition", "1/2"],
-        &["audit", "--stock", "sglang"],
         &["audit", "--backend", "cuda"],
     ];
     for args in cases {
