@@ -31,7 +31,7 @@ pub(crate) struct FileSeen {
 /// Everything that was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) seen: Vec<Fact>,
     /// Kind and name of each source, in the order given.
     pub(crate) sources: Vec<(Kind, String)>,
     /// A whole process environment: what isn't in it is not set.
@@ -103,11 +103,11 @@ impl Facts {
             let (a, b) = (&f.evidence, &evidence);
             f.switch.name == switch.name && a.source == b.source && a.file == b.file
         };
-        let last = self.facts.iter().rev().find(same_source);
+        let last = self.seen.iter().rev().find(same_source);
         if last.is_some_and(|f| f.value == value && f.name == name) {
             return;
         }
-        self.facts.push(Fact { switch, name: name.to_owned(), value, evidence });
+        self.seen.push(Fact { switch, name: name.to_owned(), value, evidence });
     }
 
     pub(crate) fn note(&mut self, text: &str, evidence: Option<Evidence>) {
@@ -134,7 +134,7 @@ impl Facts {
 
     /// All facts about a setting, the weakest witness first; within a source the last line counts.
     pub(crate) fn about(&self, setting: &str) -> Vec<&Fact> {
-        let mut facts: Vec<&Fact> = self.facts.iter().filter(|f| f.switch.name == setting).collect();
+        let mut facts: Vec<&Fact> = self.seen.iter().filter(|f| f.switch.name == setting).collect();
         facts.sort_by_key(|f| f.evidence.source);
         facts
     }

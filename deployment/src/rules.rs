@@ -198,7 +198,7 @@ fn contradictions(facts: &Facts, patches: &mut [PatchRow], registry: &[(&str, &s
 
 /// Every setting that a source shows, with the value that counts.
 fn settings(facts: &Facts) -> Vec<Setting> {
-    let mut names: Vec<&str> = facts.facts.iter().map(|f| f.switch.name.as_str()).collect();
+    let mut names: Vec<&str> = facts.seen.iter().map(|f| f.switch.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     let one = |name: &str| {

@@ -86,7 +86,7 @@ fn places_and_clues_can_fit() {
     }
     for clue in &data().clues {
         assert!(data().switch(&clue.setting).is_some() && !clue.before.is_empty(), "{clue:?}");
-        assert!(clue.value.is_some() != !clue.after.is_empty(), "a text behind the value, or the value: {clue:?}");
+        assert!(clue.value.is_some() == clue.after.is_empty(), "a text behind the value, or the value: {clue:?}");
     }
     let small = |texts: &[String]| texts.iter().all(|t| *t == t.to_lowercase() && !t.trim().is_empty());
     assert!(

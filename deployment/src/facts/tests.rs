@@ -15,7 +15,7 @@ fn values_in_the_engine_s_spellings() {
     for (text, expected) in bools {
         let mut facts = Facts::default();
         facts.variable("SGLANG_DSV4_FP4_DEQUANT", text, (Kind::Environment, "f", 1));
-        assert_eq!(facts.facts[0].value.as_deref(), expected, "{text}");
+        assert_eq!(facts.seen[0].value.as_deref(), expected, "{text}");
     }
 }
 

@@ -140,10 +140,10 @@ fn the_library_has_its_families() {
             "to-a-file" => assert!(has("to a file") && made.messages.len() > 4, "{name}"),
             "turn-two" => assert!(has("## Tools") && rendered.asks.len() <= 2, "{name}"),
             "own-answer" => {
-                assert!(rendered.asks.iter().any(|a| a.kind == "own_answer" || a.kind == "reasoning"), "{name}")
+                assert!(rendered.asks.iter().any(|a| a.kind == "own_answer" || a.kind == "reasoning"), "{name}");
             }
             "tool-result" => {
-                assert!(rendered.asks.iter().any(|a| a.kind == "tool_result") && has("</tool_result>"), "{name}")
+                assert!(rendered.asks.iter().any(|a| a.kind == "tool_result") && has("</tool_result>"), "{name}");
             }
             "thinking-kept" => assert!(kept && has("## Tools"), "{name}"),
             "thinking-dropped" => assert!(!kept && made.options.thinking, "{name}"),

@@ -75,7 +75,7 @@ fn a_candidate_that_speaks_as_if_it_had_the_last_turn_only_has_lost_the_conversa
             let sum: f64 = row.iter().sum();
             row.iter().map(|v| v / sum).collect()
         };
-        row(&whole).into_iter().zip(row(&vague)).map(|(a, b)| ((a + b) / 2.0).ln() as f32).collect::<Vec<f32>>()
+        row(&whole).into_iter().zip(row(&vague)).map(|(a, b)| f64::midpoint(a, b).ln() as f32).collect::<Vec<f32>>()
     };
     let values = [says(&[4]).as_f32("").unwrap(), &mixed(0), &mixed(1), says(&[7]).as_f32("").unwrap()].concat();
     let row = scored(Tensor::f32([4, V], values), Some(&vague()));
