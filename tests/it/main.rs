@@ -4,10 +4,12 @@
 #![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
 
+mod ablate;
 mod ablations;
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
+mod card;
 mod checkpoint;
 mod clean_candidate;
 mod contract_speed;
@@ -15,9 +17,11 @@ mod control_equals_golden;
 mod decoders_equal;
 mod docs;
 mod encoding;
+mod expected_verdicts;
 mod golden_invariants;
 mod golden_model;
 mod golden_transformers;
+mod nvfp4;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;
@@ -25,7 +29,9 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod patch_predictions;
 mod recall;
 mod seam_contract;
 mod seeded_faults;
 mod strata;
+mod weight_pass;

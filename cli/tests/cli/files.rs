@@ -51,7 +51,16 @@ fn scenarios_and_patches_are_listed() {
     for name in ["bf16-mhc", "fp8-indexer", "mma-sparse-mla"] {
         assert!(text.contains(name), "{text}");
     }
-    assert_eq!(karat(dir.path(), &["patches", "--json"]).expect(0).json()["patches"].as_array().unwrap().len(), 3);
+    let listed = karat(dir.path(), &["patches", "--json"]).expect(0).json();
+    assert_eq!(listed["patches"].as_array().unwrap().len(), 24);
+    assert_eq!(listed["default"], serde_json::json!(["bf16-mhc", "fp8-indexer", "mma-sparse-mla"]));
+    let sglang = &listed["profiles"].as_array().unwrap()[2];
+    let basis = |row: u64| &sglang["rows"].as_array().unwrap().iter().find(|r| r["row"] == row).unwrap()["basis"];
+    assert_eq!(
+        (sglang["name"].as_str(), basis(7).as_str(), basis(5).as_str()),
+        (Some("sglang"), Some("spec"), Some("assumed"))
+    );
+    assert!(text.contains("D5  cos and sin in f32 (assumed)"), "{text}");
 }
 
 #[test]
@@ -61,7 +70,7 @@ fn conversations_are_made_and_written_down() {
     let question = &made["questions"][0];
     assert!(question["expected"].is_string() && question["told"].as_u64() < question["start"].as_u64(), "{question}");
     let none = karat(dir.path(), &["scenario", "render", "turn-two", "--number", "99"]).expect(2);
-    assert!(none.error().contains("12 conversations"), "{}", none.stderr);
+    assert!(none.error().contains("6 conversations"), "{}", none.stderr);
     karat(dir.path(), &["scenario", "generate", "turn-two", "--out", "w"]).expect(0);
     let file = dir.path().join("w").join("turn-two-003.toml");
     let back = karat(dir.path(), &["scenario", "render", file.to_str().unwrap(), "--json"]).expect(0).json();

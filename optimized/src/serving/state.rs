@@ -1,6 +1,8 @@
 //! KV state of one layer and sequence (spec section 3): the window ring and the compressor's rows.
 
+use crate::arith::round_rows;
 use crate::ops::compress::CompressorWeights;
+use crate::plan::Store;
 
 /// Raw kv of the last W tokens in the official layout: token p at row p mod W.
 #[derive(Debug, Clone)]
@@ -59,6 +61,13 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
+    /// Rounds the carried rows to the format in which the cache holds them between steps.
+    pub(crate) fn store(&mut self, format: Store) {
+        for rows in [&mut self.pend_kvp, &mut self.pend_score, &mut self.prev_kvp, &mut self.prev_score] {
+            round_rows(format.rounds(), rows);
+        }
+    }
+
     /// Takes one token's row and score; gives the pooled entry when its window is complete.
     pub(crate) fn push(&mut self, w: &CompressorWeights, kvp: &[f32], score: &[f32]) -> Option<Vec<f32>> {
         self.pend_kvp.extend_from_slice(kvp);
