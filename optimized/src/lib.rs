@@ -5,6 +5,7 @@
 //! Nothing here is shared with the golden path: own decoders, own quantisers, own dot product.
 
 mod arith;
+mod identity;
 mod layer;
 mod linear;
 mod ops;

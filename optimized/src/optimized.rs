@@ -5,9 +5,7 @@ use std::sync::Arc;
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
-use sha2::{Digest, Sha256};
 
-use crate::arith::NUMERICS_VERSION;
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::ops::hc::HcWeights;
@@ -40,7 +38,7 @@ pub struct Optimized {
     pub(crate) schedule: Schedule,
     pub(crate) counters: Counters,
     pub(crate) shared: Arc<Shared>,
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// Of sliding and of compressed layers.
     ropes: [Rope; 2],
 }
@@ -221,25 +219,11 @@ impl Path for Optimized {
     }
 
     fn identity(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(format!("optimized numerics {NUMERICS_VERSION}").as_bytes());
-        part(&self.checkpoint.config_sha256());
-        part(&self.checkpoint.weights_sha256());
-        // The resolved rules, not the names: a profile or a default that changes changes the key.
-        for phase in [Phase::Prefill, Phase::Decode] {
-            part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
-        }
-        part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes());
-        for sequence in &self.requests.seqs {
-            part(sequence.id.as_bytes());
-            part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
-            part(format!("{:?}", sequence.spans()).as_bytes());
-        }
-        hash.finalize().into()
+        self.hash(|phase| *self.resolved.rules(phase))
+    }
+
+    fn layer_identity(&self, l: u16) -> [u8; 32] {
+        self.identity_of_layer(l)
     }
 
     fn requests(&self) -> &Requests {
