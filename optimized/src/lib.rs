@@ -12,7 +12,7 @@ mod optimized;
 mod patches;
 mod plan;
 pub mod quant;
-mod serving;
+pub mod serving;
 
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;

@@ -14,7 +14,7 @@ use crate::ops::hc::HcWeights;
 use crate::ops::head;
 use crate::ops::rope::Rope;
 use crate::plan::{Numerics, Plan, Product, Resolved};
-use crate::serving::{Counters, Coverage, Schedule, Segment};
+use crate::serving::{Counters, Coverage, History, Paged, Schedule, Segment};
 
 /// The optimized path on one checkpoint, one set of requests and one plan.
 pub struct Optimized {
@@ -22,6 +22,8 @@ pub struct Optimized {
     pub(crate) requests: Requests,
     pub(crate) resolved: Resolved,
     pub(crate) schedule: Schedule,
+    /// What the schedule does with pages; `None` in the plain form.
+    pub(crate) program: Option<Paged>,
     pub(crate) counters: Counters,
     pub(crate) pool: rayon::ThreadPool,
     plan: Plan,
@@ -36,6 +38,36 @@ impl Optimized {
     /// Usage: unknown or conflicting patches, a model that the profile or a patch can't run. Input: ids past the
     /// vocabulary, an empty sequence, spans that don't cover the ids.
     pub fn new(checkpoint: Arc<Checkpoint>, requests: Requests, plan: Plan, threads: usize) -> Result<Self> {
+        let schedule = Schedule::new(&requests, plan.history)?;
+        Self::with_schedule(checkpoint, requests, plan, schedule, threads)
+    }
+
+    /// A path that runs a program: its keys and values live in pages, and its rows are the program's, in time order,
+    /// those of other requests and of earlier passes included. The plan's history is not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn serve(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        plan: Plan,
+        served: Paged,
+        threads: usize,
+    ) -> Result<Self> {
+        // The requests must be sound whatever the program makes of them.
+        Schedule::new(&requests, History::Cold)?;
+        let schedule = Schedule::served(&served.program);
+        let path = Self::with_schedule(checkpoint, requests, plan, schedule, threads)?;
+        Ok(Self { program: Some(served), ..path })
+    }
+
+    fn with_schedule(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        plan: Plan,
+        schedule: Schedule,
+        threads: usize,
+    ) -> Result<Self> {
         let resolved = Resolved::new(&plan)?;
         resolved.check_shapes(plan.stock, checkpoint.config())?;
         let vocab = checkpoint.config().vocab_size;
@@ -47,16 +79,15 @@ impl Optimized {
                     .found(sequence.ids[at]));
             }
         }
-        let schedule = Schedule::new(&requests, plan.history)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads.max(1))
             .build()
             .map_err(|e| Error::usage(format!("cannot start {threads} threads: {e}")))?;
         let counters = Counters::new(&resolved);
-        let positions = requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
+        let positions = schedule.rows.iter().map(|r| r.pos as usize + 1).max().unwrap_or(0);
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
-        Ok(Self { checkpoint, requests, resolved, schedule, counters, pool, plan, ropes })
+        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, pool, plan, ropes })
     }
 
     /// The plan that it runs.
@@ -94,6 +125,9 @@ impl Optimized {
 
     /// The input id of a row.
     pub(crate) fn id_of(&self, row: RowId) -> karat_seam::Result<u32> {
+        if let Some(token) = self.schedule.token_of(row) {
+            return Ok(token);
+        }
         let id = self.requests.seqs.get(row.seq as usize).and_then(|s| s.ids.get(row.pos as usize));
         let missing = || karat_seam::Error::Request(format!("no id at sequence {}, position {}", row.seq, row.pos));
         id.copied().ok_or_else(missing)
@@ -190,7 +224,11 @@ impl HeadWeights {
 impl Path for Optimized {
     fn name(&self) -> String {
         let patches = if self.plan.patches.is_empty() { "no patches".into() } else { self.plan.patches.join(", ") };
-        format!("optimized ({}, {patches}, {})", self.plan.stock, self.plan.history)
+        let history = match &self.program {
+            None => self.plan.history.to_string(),
+            Some(served) => served.name.clone(),
+        };
+        format!("optimized ({}, {patches}, {history})", self.plan.stock)
     }
 
     fn identity(&self) -> [u8; 32] {
@@ -206,7 +244,10 @@ impl Path for Optimized {
         for phase in [Phase::Prefill, Phase::Decode] {
             part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
         }
-        part(self.plan.history.to_string().as_bytes());
+        match &self.program {
+            None => part(self.plan.history.to_string().as_bytes()),
+            Some(served) => part(format!("{:?} {:?}", served.geometry, served.program).as_bytes()),
+        }
         for sequence in &self.requests.seqs {
             part(sequence.id.as_bytes());
             part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());

@@ -18,6 +18,7 @@ mod encoding;
 mod golden_invariants;
 mod golden_model;
 mod golden_transformers;
+mod histories;
 mod optimized_drive;
 mod optimized_invariants;
 mod optimized_ops;

@@ -1,9 +1,12 @@
 //! All lanes and the whole schedule through one layer.
 
+use std::collections::BTreeMap;
+
 use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor};
 
 use super::attention::{GivenKv, LayerState};
 use super::experts::Batch;
+use super::paged::Pages;
 use super::{Resident, Taps};
 use crate::ops::{experts, hc, norm, route};
 use crate::serving::Segment;
@@ -24,15 +27,22 @@ impl Resident<'_> {
         let mut halves = Vec::new();
         let mut batches = Vec::new();
         let mut states: Vec<Vec<LayerState>> = Vec::new();
+        let mut finals: Vec<BTreeMap<usize, LayerState>> = Vec::new();
         for (i, lane) in lanes.iter_mut().enumerate() {
             self.path.check_streams(lane.x)?;
             states.push(self.path.requests.seqs.iter().map(|_| self.state()).collect());
+            let mut pages = self.path.program.as_ref().map(|program| Pages::new(self, program));
             for (j, segment) in segments.iter().enumerate() {
-                let state = &mut states[i][segment.seq as usize];
+                let mut paged = pages.as_mut().map(|pages| pages.load(j));
+                let state = paged.as_mut().unwrap_or_else(|| &mut states[i][segment.seq as usize]);
                 let (half, batch) = self.until_experts(lane, (i, j), segment, state)?;
                 halves.push(half);
                 batches.push(batch);
+                if let (Some(pages), Some(state)) = (&mut pages, &paged) {
+                    pages.save(j, state);
+                }
             }
+            finals.push(pages.map(Pages::finish).unwrap_or_default());
         }
         self.experts_up(&mut batches)?;
         for (half, batch) in halves.iter().zip(&mut batches) {
@@ -51,7 +61,9 @@ impl Resident<'_> {
             let out = self.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
             outs[half.lane].extend(out);
             if segment.last {
-                self.show_state(&mut taps, segment, &states[half.lane][segment.seq as usize])?;
+                let own = finals[half.lane].get(&half.segment);
+                let state = own.unwrap_or_else(|| &states[half.lane][segment.seq as usize]);
+                self.show_state(&mut taps, segment, state)?;
             }
         }
         for (lane, out) in lanes.iter_mut().zip(outs) {
