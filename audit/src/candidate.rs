@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karat_diff::Claims;
-use karat_seam::{Path, Phase, RowId};
+use karat_seam::{Path, Phase, RowId, Together};
 
 use crate::patch_rows::Calls;
 use crate::predict::PatchSpec;
@@ -27,6 +27,8 @@ pub struct Candidate<'a> {
     pub rotates: [bool; 2],
     /// Executions of its patches so far, by patch, where it counts them.
     pub calls: Option<&'a (dyn Fn() -> BTreeMap<String, Calls> + Sync)>,
+    /// Paths that it can run with in one weight pass, and which of them it is.
+    pub together: Option<(&'a dyn Together, usize)>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
     pub holds: Option<Arc<[RowId]>>,
 }
@@ -45,6 +47,7 @@ impl<'a> Candidate<'a> {
             history,
             rotates: [false; 2],
             calls: None,
+            together: None,
             holds: None,
         }
     }

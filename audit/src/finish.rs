@@ -6,6 +6,8 @@ use karat_bundle::{
     Bundle, Candidate as RunCandidate, Finding, PatchRow, PatchUse, Policy, Run, TapRow, Verdict, Walls, judge,
     row_verdict,
 };
+use karat_model::checkpoint::Encoding;
+use karat_optimized::Stock;
 use karat_seam::Phase;
 
 use crate::job::{Job, peak_memory};
@@ -75,14 +77,22 @@ pub(crate) fn added_to_stock(taps: &mut [TapRow]) {
     }
 }
 
-/// What no run on this machine is evidence for.
-pub(crate) fn limits(job: &Job<'_>, contracts: bool) -> Vec<String> {
+/// What no run on this machine is evidence for. `stock` is the profile of the candidate, which may rest on assumptions.
+pub(crate) fn limits(job: &Job<'_>, contracts: bool, stock: Option<Stock>) -> Vec<String> {
     let mut notes = Vec::new();
     if job.random_weights {
         notes.push("random weights: nothing here is evidence about a trained model".to_string());
     }
     if contracts {
         notes.push("patches ran as contracts on the CPU: no kernel ran, on sm_90, sm_120 or any GPU".to_string());
+    }
+    if job.checkpoint.linear("layers.0.ffn.experts.0.w1").is_ok_and(|w| w.encoding == Encoding::Nvfp4) {
+        notes.push(
+            "NVFP4 experts: golden is these bytes dequantised, not the checkpoint they were made from".to_string(),
+        );
+    }
+    for row in stock.iter().flat_map(|s| s.assumed()) {
+        notes.push(format!("stock {}, D{}: {} ({})", stock.map_or("", Stock::name), row.d, row.rule, row.basis.name()));
     }
     notes.push("tolerances are provisional: four one-rounding errors, or 1e-5 of a tap's largest value".to_string());
     if job.checkpoint.config().mtp.is_empty() {

@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use karat_bundle::{FlipRow, TapRow, TokenRow};
 use karat_diff::logits::{Position, expected_choice_change, expected_flip_probability, positions};
-use karat_seam::{Block, Data, Error as SeamError, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
+use karat_seam::{Block, Data, Lane, Phase, Recorder, RowId, Site, SpanKind, Tap, Tensor};
 use rayon::prelude::*;
 
 use crate::compare::Context;
-use crate::flow::{Flow, Known};
-use crate::layer::{Lanes, Made, compare_block, input};
+use crate::flow::Known;
+use crate::layer::{Lanes, Made, compare_block};
 use crate::lockstep::Walk;
 use crate::part::Part;
+use crate::pass::{self, Group};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::{Noise, Record};
@@ -78,30 +79,20 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
 
 /// Runs the head of every candidate that has to on its own x'.
 fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usize]) -> Result<Vec<Made>> {
-    let mut all = Vec::new();
-    for (i, (candidate, runner)) in walk.setup.candidates.iter().zip(&mut walk.runners).enumerate() {
-        steps.next(&format!("{} head", candidate.patch_set))?;
-        if !missing.contains(&i) {
-            continue;
-        }
-        let (start, before) = (Instant::now(), candidate.calls());
+    let ran = pass::run(walk, missing, "head", steps, Recorder::all, |group, lanes| match group {
+        Group::Together(together, members) => together.head(members, lanes),
+        Group::Alone(path) => path.head(lanes).map(|_| ()),
+    })?;
+    let made = |ran: pass::Ran| {
+        let candidate = &walk.setup.candidates[ran.i];
         let mut record = Record::default();
-        runner.seen = Recorder::all();
-        let own = runner.x.as_ref().map(Flow::values).transpose()?;
-        let input = input(candidate, own, walk.x.values()?);
-        let mut lanes = [Lane::new(&input, &mut runner.seen)];
-        match candidate.path.head(&mut lanes) {
-            Ok(_) => {}
-            Err(SeamError::Unsupported { .. }) => {
-                record.part.notes.push(format!("{}: no logits: they are not judged", candidate.path.name()));
-            }
-            Err(other) => return Err(other.into()),
+        if !ran.is_supported {
+            record.part.notes.push(format!("{}: no logits: they are not judged", candidate.path.name()));
         }
-        record.count(&before, candidate.calls());
-        walk.out.wall[1] += start.elapsed().as_secs_f64();
-        all.push(Made { i, next: None, record });
-    }
-    Ok(all)
+        record.count(&ran.before, candidate.calls());
+        Made { i: ran.i, next: None, record }
+    };
+    Ok(ran.into_iter().map(made).collect())
 }
 
 /// Changes of the most likely id that the head itself makes.

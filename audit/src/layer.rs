@@ -1,19 +1,18 @@
 //! One layer of the lockstep loop.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_diff::{Grid, Storage, Sums, measure};
-use karat_seam::{Block, Error as SeamError, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Streams, Tap};
+use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
 
-use crate::candidate::Candidate;
 use crate::compare::{self, Context, Seen};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
 use crate::part::Part;
+use crate::pass::{self, Group, input};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::Record;
@@ -77,25 +76,15 @@ fn run_candidates(
     steps: &mut Steps<'_>,
     missing: &[usize],
 ) -> Result<Vec<Made>> {
+    let ran = pass::run(walk, missing, &format!("layer {l}"), steps, not_state, |group, lanes| match group {
+        Group::Together(together, members) => together.layer(l, members, lanes),
+        Group::Alone(path) => path.layer(l)?.run(lanes),
+    })?;
     let mut all = Vec::new();
-    for (i, (candidate, runner)) in walk.setup.candidates.iter().zip(&mut walk.runners).enumerate() {
-        steps.next(&format!("{} layer {l}", candidate.patch_set))?;
-        if !missing.contains(&i) {
-            continue;
-        }
+    for pass::Ran { i, before, streams, is_supported } in ran {
         let start = Instant::now();
-        runner.seen = not_state();
-        let before = candidate.calls();
-        let own = runner.x.as_ref().map(Flow::values).transpose()?;
-        let input = input(candidate, own, walk.x.values()?);
-        let mut lanes = [Lane::new(&input, &mut runner.seen)];
-        let ran = candidate.path.layer(l).and_then(|layer| layer.run(&mut lanes));
-        let streams = lanes[0].out.take().map(|out| out.streams);
-        match ran {
-            Ok(()) => walk.passes += 1,
-            Err(SeamError::Unsupported { .. }) => {}
-            Err(other) => return Err(other.into()),
-        }
+        let (candidate, runner) = (&walk.setup.candidates[i], &mut walk.runners[i]);
+        walk.passes += u64::from(is_supported);
         let mut record = Record::default();
         if streams.is_none() {
             let who = candidate.path.name();
@@ -136,19 +125,6 @@ impl Walk<'_, '_> {
             self.runners[i].x_golden_rows = None;
         }
         rest
-    }
-}
-
-/// What goes into a candidate's block: its own streams; for a trace any streams with the rows that it holds.
-pub(crate) fn input<'a>(candidate: &Candidate<'_>, own: Option<&'a Streams>, golden: &'a Streams) -> Cow<'a, Streams> {
-    match (&candidate.holds, own) {
-        (Some(rows), _) if *rows != golden.rows => {
-            let picked = align::gather(&golden.rows, &golden.data, rows);
-            picked.map_or(Cow::Borrowed(golden), |data| {
-                Cow::Owned(Streams { rows: rows.clone(), data: data.into_owned() })
-            })
-        }
-        (_, own) => Cow::Borrowed(own.unwrap_or(golden)),
     }
 }
 

@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Data, Error as SeamError, Layer, OpSpec, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
+use karat_seam::{
+    Data, Error as SeamError, Layer, OpSpec, Phase, Recorded, Recorder, RowId, Site, Streams, Tap, Tensor,
+};
 
 use crate::candidate::Candidate;
+use crate::lockstep::follows_slots;
 use crate::predict::PatchSpec;
 use crate::{Result, align};
 
@@ -34,10 +37,13 @@ pub(crate) fn of(
     }
     let inner = |tap: &Tap| chain.clone().any(|spec| spec.reads.contains(tap) && *tap != Tap::Out);
     let ends = made.iter().filter(|(tap, _)| !inner(tap) && !tap.is_discrete() && !tap.is_per_entry());
+    let moved = moved(made.get(&Tap::FfnIdx), seen.get(Site::layer(l, Tap::FfnIdx), seq));
     let mut worst: Option<f64> = None;
     for (tap, golden) in ends {
         let Some(theirs) = seen.get(Site::layer(l, *tap), seq) else { continue };
-        let acts = |row: &RowId| patch.phases.contains(&phase(candidate, *row));
+        let acts = |row: &RowId| {
+            patch.phases.contains(&phase(candidate, *row)) && !(follows_slots(*tap) && moved.contains(row))
+        };
         let error = rel_l2(golden, &theirs.tensor, &theirs.rows, &acts);
         // A NaN must not vanish in a maximum.
         worst = match (worst, error) {
@@ -46,6 +52,15 @@ pub(crate) fn of(
         };
     }
     Ok(worst)
+}
+
+/// Rows that chose other experts than golden does on the same operands: their slots hold other experts' values.
+fn moved(golden: Option<&Tensor>, theirs: Option<&Recorded>) -> Vec<RowId> {
+    let (Some(golden), Some(theirs)) = (golden, theirs) else { return Vec::new() };
+    let (Data::I64(g), Data::I64(t)) = (&golden.data, &theirs.tensor.data) else { return Vec::new() };
+    let width = golden.width().max(1);
+    let pairs = g.chunks_exact(width).zip(t.chunks_exact(width)).zip(&theirs.rows);
+    pairs.filter(|((g, t), _)| g != t).map(|(_, row)| *row).collect()
 }
 
 fn phase(candidate: &Candidate<'_>, row: RowId) -> Phase {

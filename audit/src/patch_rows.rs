@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use karat_bundle::{FlipRow, PatchRow, Policy, TapRow, TokenRow, Verdict, judge, row_verdict};
 
+use crate::expected::expected_verdict;
 use crate::finish::{key, phases};
 use crate::lockstep::Outcome;
 use crate::predict::PatchSpec;
@@ -34,8 +35,15 @@ impl Calls {
     }
 }
 
-/// The row of one patch. `set` is the patch set in which it runs alone on stock.
-pub(crate) fn row(patch: &PatchSpec, profile: &str, set: &str, calls: Calls, outcome: &Outcome) -> PatchRow {
+/// The row of one patch. `set` is the patch set in which it runs alone on stock; `probed` what its effect probe found.
+pub(crate) fn row(
+    patch: &PatchSpec,
+    profile: &str,
+    set: &str,
+    calls: Calls,
+    probed: Option<&str>,
+    outcome: &Outcome,
+) -> PatchRow {
     let own = own_rows(patch, set, &outcome.taps);
     let mut row = PatchRow {
         patch: patch.name.clone(),
@@ -47,9 +55,13 @@ pub(crate) fn row(patch: &PatchSpec, profile: &str, set: &str, calls: Calls, out
         calls_prefill: calls.prefill,
         calls_decode: calls.decode,
         largest_prefill: calls.largest_prefill,
-        state: state(calls, set, &own, &outcome.taps).to_string(),
+        state: match probed {
+            Some(found) if found != "active" => found.to_string(),
+            found => state(patch, calls, found.map(|_| "active"), set, &own, &outcome.taps).to_string(),
+        },
         added_kl: mean_kl(&outcome.tokens, set).zip(mean_kl(&outcome.tokens, "stock")).map(|(a, b)| a - b),
         added_flips: (!outcome.tokens.is_empty()).then(|| flips(&outcome.flips, set) - flips(&outcome.flips, "stock")),
+        expected_verdict: expected_verdict(&patch.name, profile),
         ..PatchRow::default()
     };
     row.verdict = Some(verdict(&row, set, &outcome.taps));
@@ -64,10 +76,22 @@ fn own_rows<'a>(patch: &PatchSpec, set: &str, taps: &'a [TapRow]) -> Vec<&'a Tap
     taps.iter().filter(mine).filter(|r| acts.contains(r.phase.as_str())).collect()
 }
 
-/// A patch that ran but left stock's results bit for bit is inert: it is not what was meant to be tested.
-fn state(calls: Calls, set: &str, own: &[&TapRow], taps: &[TapRow]) -> &'static str {
-    if calls.prefill + calls.decode == 0 || own.is_empty() {
-        return if own.is_empty() { "unknown" } else { "inert" };
+/// A patch that ran but left stock's results bit for bit is inert: it is not what was meant to be tested. What did not
+/// run here, or was not compared, is as the probe found it.
+fn state(
+    patch: &PatchSpec,
+    calls: Calls,
+    probed: Option<&'static str>,
+    set: &str,
+    own: &[&TapRow],
+    taps: &[TapRow],
+) -> &'static str {
+    let ran = calls.prefill + calls.decode > 0;
+    if patch.exact {
+        return if ran { "active" } else { "unknown" };
+    }
+    if !ran || own.is_empty() {
+        return probed.unwrap_or(if own.is_empty() { "unknown" } else { "inert" });
     }
     let stock: BTreeMap<_, &TapRow> = taps.iter().filter(|r| r.patch_set == "stock").map(|r| (key(r), r)).collect();
     if set == "stock" || stock.is_empty() {
@@ -93,6 +117,9 @@ fn verdict(row: &PatchRow, set: &str, taps: &[TapRow]) -> Verdict {
     let failing = |r: &&TapRow| row_verdict(r, &policy) == Some(Verdict::Fail);
     let stock: BTreeSet<_> = taps.iter().filter(|r| r.patch_set == "stock").filter(failing).map(key).collect();
     if taps.iter().filter(|r| r.patch_set == set).filter(failing).any(|r| !stock.contains(&key(r))) {
+        return Verdict::Fail;
+    }
+    if judge::misapplied(row).is_some() {
         return Verdict::Fail;
     }
     if judge::not_exercised(row).is_some() { Verdict::Unproven } else { Verdict::Pass }

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use karat_bundle::{Bundle, Candidate as RunCandidate};
 use karat_diff::Claims;
-use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
+use karat_optimized::{History, Optimized, Patch, PatchSets, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Path as _, Phase};
+use karat_seam::{Path as _, Phase, Together};
 
+use crate::effects::Effects;
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
 use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish, recall};
@@ -39,6 +40,8 @@ impl Subject {
         match self.stock {
             Stock::None => Claims::F32,
             Stock::Official => Claims::Official,
+            Stock::Sglang => Claims::Sglang,
+            Stock::Vllm => Claims::Vllm,
         }
     }
 }
@@ -55,20 +58,24 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         true => Some(Golden::new(checkpoint.clone(), requests.clone(), Mode::F64, job.threads)?),
         false => None,
     };
-    let mut paths = Vec::new();
-    for (name, patches) in subject.sets() {
-        let plan = Plan { stock: subject.stock, patches, history: subject.history };
-        let specs = specs(&plan.patches);
-        paths.push((name, specs, Optimized::new(checkpoint.clone(), requests.clone(), plan, job.threads)?));
-    }
-    let counts: Vec<_> = paths.iter().map(|p| || calls(&p.2)).collect();
+    let plan =
+        |patches: &Vec<String>| Plan { stock: subject.stock, patches: patches.clone(), history: subject.history };
+    let (names, sets): (Vec<String>, Vec<Vec<String>>) = subject.sets().into_iter().unzip();
+    let together = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?;
+    let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
+        names.into_iter().zip(&sets).zip(together.sets()).map(|((name, set), path)| (name, specs(set), path)).collect();
+    let effects = Effects::of(job, subject)?;
+    let counts: Vec<_> = paths.iter().map(|p| || calls(p.2)).collect();
     let candidates = paths
         .iter()
         .zip(&counts)
-        .map(|(p, count)| {
+        .enumerate()
+        .map(|(i, (p, count))| {
             let rotates = [Phase::Prefill, Phase::Decode].map(|phase| p.2.numerics(phase).index.hadamard);
             let (patches, history) = (p.1.clone(), subject.history.to_string());
-            Candidate { patches, history, rotates, calls: Some(count), ..Candidate::new(p.0.clone(), &p.2, claims) }
+            let together: Option<(&dyn Together, usize)> = Some((&together, i));
+            let calls: Option<&(dyn Fn() -> _ + Sync)> = Some(count);
+            Candidate { patches, history, rotates, calls, together, ..Candidate::new(p.0.clone(), p.2, claims) }
         })
         .collect();
     let lockstep = Lockstep {
@@ -89,13 +96,15 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     for (set, specs, _) in &paths {
         let [spec] = specs.as_slice() else { continue };
         let calls = outcome.calls.get(&(set.clone(), spec.name.clone())).copied().unwrap_or_default();
-        rows.push(row(spec, profile, set, calls, &outcome));
+        let probed = effects.states.get(&spec.name).map(String::as_str);
+        rows.push(row(spec, profile, set, calls, probed, &outcome));
     }
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
     let key = |set: &str| paths.iter().find(|(name, ..)| name == set).map(|(.., path)| path.identity());
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
     recall::lost_by_patches(&mut rows, &outcome.recall);
-    outcome.notes.extend(finish::limits(job, !subject.patches.is_empty()));
+    outcome.notes.extend(effects.notes);
+    outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
     let candidate = RunCandidate {
         name: "optimized".to_string(),
         claims: profile.to_string(),
@@ -122,6 +131,7 @@ fn spec(patch: &Patch) -> PatchSpec {
         phases: patch.phases.to_vec(),
         claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
         risk: patch.risk.name().to_string(),
+        exact: patch.exact,
     }
 }
 

@@ -19,6 +19,8 @@ pub struct PatchSpec {
     pub claimed_error: f64,
     /// low, medium or high.
     pub risk: String,
+    /// It cuts prompts and changes no bit.
+    pub exact: bool,
 }
 
 impl PatchSpec {

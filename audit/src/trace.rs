@@ -48,7 +48,7 @@ pub fn audit_trace(job: &Job<'_>, subject: &TraceJob) -> Result<Bundle> {
     if known == SameModel::SameWeights {
         outcome.notes.push("the trace's weights are the model's, its config.json is another file".to_string());
     }
-    outcome.notes.extend(finish::limits(job, false));
+    outcome.notes.extend(finish::limits(job, false, subject.claims.name().parse().ok()));
     let candidate = RunCandidate {
         name: format!("trace {}", subject.trace.label()),
         claims: subject.claims.name().to_string(),

@@ -66,7 +66,7 @@ pub struct PatchUse {
     pub requested: bool,
     /// Executions that were counted.
     pub observed_calls: u64,
-    /// active, inert or unknown.
+    /// active, inert, applied N times, or unknown.
     pub state: String,
 }
 

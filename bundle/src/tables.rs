@@ -292,7 +292,7 @@ table! {
         added_flips: Option<i64>,
         /// Answers lost by it.
         recall_lost: Option<i64>,
-        /// Verdict that the committed table expects; empty while there is none.
+        /// Verdict that the committed table expects; empty where it has no line.
         expected_verdict: Option<Verdict>,
         /// Its own verdict.
         verdict: Option<Verdict>,

@@ -84,10 +84,10 @@ pub(crate) struct Audit {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
-    /// Speed patches: all, none, or names with commas between (NAME:option=value sets an option)
+    /// Speed patches: all (the default set), none, or names with commas between (NAME:option=value sets an option)
     #[arg(long, value_name = "LIST")]
     pub(crate) patches: Option<String>,
     /// Leave this patch out (repeatable)
@@ -166,10 +166,10 @@ pub(crate) struct Recall {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
-    /// Speed patches, all of them at once: all, none, or names with commas between
+    /// Speed patches, all of them at once: all (the default set), none, or names with commas between
     #[arg(long, value_name = "LIST")]
     pub(crate) patches: Option<String>,
     /// Leave this patch out (repeatable)

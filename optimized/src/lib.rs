@@ -9,16 +9,20 @@ mod layer;
 mod linear;
 mod ops;
 mod optimized;
+mod patch_sets;
 mod patches;
 mod plan;
+mod probe;
 pub mod quant;
 pub mod serving;
 
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
-pub use patches::{Claim, Patch, PatchOption, Risk, patches};
+pub use patch_sets::PatchSets;
+pub use patches::{Claim, DEFAULT_PATCHES, Patch, PatchOption, Risk, patches};
 pub use plan::{
-    Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Plan, Product, Profile, QueryNorm, SplitK, Stock,
-    Store,
+    ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Plan,
+    Product, Profile, QueryNorm, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
 };
+pub use probe::{Effect, Open, Probe, probes};
 pub use serving::{Coverage, History, PatchCoverage};

@@ -4,17 +4,33 @@ use std::sync::Arc;
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
-use karat_seam::{Block, Blocks, Lane, Layer, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
+use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
 use sha2::{Digest, Sha256};
 
 use crate::arith::NUMERICS_VERSION;
-use crate::layer::{Resident, Taps, vector};
+use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
 use crate::ops::rope::Rope;
-use crate::plan::{Numerics, Plan, Product, Resolved};
+use crate::plan::{Numerics, Plan, Product, Resolved, distinct};
 use crate::serving::{Counters, Coverage, History, Paged, Schedule, Segment};
+
+/// What paths that run together have in common.
+pub(crate) struct Shared {
+    pool: rayon::ThreadPool,
+    pub(crate) loads: Loads,
+}
+
+impl Shared {
+    pub(crate) fn new(threads: usize) -> Result<Arc<Self>> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.max(1))
+            .build()
+            .map_err(|e| Error::usage(format!("cannot start {threads} threads: {e}")))?;
+        Ok(Arc::new(Self { pool, loads: Loads::default() }))
+    }
+}
 
 /// The optimized path on one checkpoint, one set of requests and one plan.
 pub struct Optimized {
@@ -25,7 +41,7 @@ pub struct Optimized {
     /// What the schedule does with pages; `None` in the plain form.
     pub(crate) program: Option<Paged>,
     pub(crate) counters: Counters,
-    pub(crate) pool: rayon::ThreadPool,
+    pub(crate) shared: Arc<Shared>,
     plan: Plan,
     /// Of sliding and of compressed layers.
     ropes: [Rope; 2],
@@ -38,8 +54,19 @@ impl Optimized {
     /// Usage: unknown or conflicting patches, a model that the profile or a patch can't run. Input: ids past the
     /// vocabulary, an empty sequence, spans that don't cover the ids.
     pub fn new(checkpoint: Arc<Checkpoint>, requests: Requests, plan: Plan, threads: usize) -> Result<Self> {
-        let schedule = Schedule::new(&requests, plan.history)?;
-        Self::with_schedule(checkpoint, requests, plan, schedule, threads)
+        Self::sharing(checkpoint, requests, plan, Shared::new(threads)?)
+    }
+
+    /// As [`Optimized::new`], with what other paths on the checkpoint have too.
+    pub(crate) fn sharing(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        plan: Plan,
+        shared: Arc<Shared>,
+    ) -> Result<Self> {
+        let chunk = Resolved::new(&plan)?.chunk;
+        let schedule = Schedule::new(&requests, plan.history, chunk)?;
+        Self::with_schedule(checkpoint, requests, plan, schedule, shared)
     }
 
     /// A path that runs a program: its keys and values live in pages, and its rows are the program's, in time order,
@@ -55,9 +82,9 @@ impl Optimized {
         threads: usize,
     ) -> Result<Self> {
         // The requests must be sound whatever the program makes of them.
-        Schedule::new(&requests, History::Cold)?;
+        Schedule::new(&requests, History::Cold, None)?;
         let schedule = Schedule::served(&served.program);
-        let path = Self::with_schedule(checkpoint, requests, plan, schedule, threads)?;
+        let path = Self::with_schedule(checkpoint, requests, plan, schedule, Shared::new(threads)?)?;
         Ok(Self { program: Some(served), ..path })
     }
 
@@ -66,7 +93,7 @@ impl Optimized {
         requests: Requests,
         plan: Plan,
         schedule: Schedule,
-        threads: usize,
+        shared: Arc<Shared>,
     ) -> Result<Self> {
         let resolved = Resolved::new(&plan)?;
         resolved.check_shapes(plan.stock, checkpoint.config())?;
@@ -79,15 +106,11 @@ impl Optimized {
                     .found(sequence.ids[at]));
             }
         }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.max(1))
-            .build()
-            .map_err(|e| Error::usage(format!("cannot start {threads} threads: {e}")))?;
         let counters = Counters::new(&resolved);
         let positions = schedule.rows.iter().map(|r| r.pos as usize + 1).max().unwrap_or(0);
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
-        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, pool, plan, ropes })
+        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, shared, plan, ropes })
     }
 
     /// The plan that it runs.
@@ -112,6 +135,10 @@ impl Optimized {
             largest_prefill: self.schedule.largest_prefill(),
             patches: self.counters.patches(),
         }
+    }
+
+    pub(crate) fn pool(&self) -> &rayon::ThreadPool {
+        &self.shared.pool
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -177,7 +204,7 @@ impl Optimized {
         Ok(Streams { data: Tensor::f32([rows.len(), hc, d], out), rows })
     }
 
-    fn head_lane(&self, w: &HeadWeights, lane: &mut Lane<'_>) -> karat_seam::Result<Tensor> {
+    pub(crate) fn head_lane(&self, w: &HeadWeights, lane: &mut Lane<'_>) -> karat_seam::Result<Tensor> {
         self.check_streams(lane.x)?;
         let config = self.config();
         let width = config.hc_mult * config.hidden_size;
@@ -192,6 +219,7 @@ impl Optimized {
             taps.show(Tap::HeadCollapsed, &mut collapsed)?;
             let mut logits = head::logits(rules, config, &w.norm, &w.head, &collapsed);
             taps.show(Tap::Logits, &mut logits)?;
+            self.counters.ran(&self.resolved, Op::HeadLogits, segment);
             out.extend(logits);
         }
         Ok(Tensor::f32([lane.x.rows.len(), config.vocab_size], out))
@@ -199,24 +227,24 @@ impl Optimized {
 }
 
 /// Weights of the final head.
-struct HeadWeights {
+pub(crate) struct HeadWeights {
     hc: HcWeights,
     norm: Vec<f32>,
     head: Linear,
 }
 
 impl HeadWeights {
-    fn load(checkpoint: &Checkpoint, plan: &Resolved) -> Result<Self> {
+    pub(crate) fn load(checkpoint: &Checkpoint, plans: &[&Resolved]) -> Result<Self> {
         let config = checkpoint.config();
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
         let mix = vector(checkpoint, "hc_head_fn", hc * width)?;
         let hc = HcWeights {
-            mix: Linear::dense(&mix, width, &[Product::F32]),
+            mix: Linear::dense(mix, width, &[Product::F32])?,
             base: vector(checkpoint, "hc_head_base", hc)?,
             scale: vector(checkpoint, "hc_head_scale", 1)?,
         };
         let norm = vector(checkpoint, "norm.weight", config.hidden_size)?;
-        let head = Linear::load(checkpoint, "head", &plan.distinct(|r| r.lm_head))?;
+        let head = Linear::load(checkpoint, "head", &distinct(plans, |r| r.lm_head))?;
         Ok(Self { hc, norm, head })
     }
 }
@@ -245,7 +273,7 @@ impl Path for Optimized {
             part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
         }
         match &self.program {
-            None => part(self.plan.history.to_string().as_bytes()),
+            None => part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes()),
             Some(served) => part(format!("{:?} {:?}", served.geometry, served.program).as_bytes()),
         }
         for sequence in &self.requests.seqs {
@@ -276,13 +304,13 @@ impl Path for Optimized {
         if l >= self.blocks().layers {
             return Err(karat_seam::Error::Request(format!("layer {l} of {}", self.blocks().layers)));
         }
-        let layer = self.pool.install(|| Resident::load(self, l)).map_err(karat_seam::Error::source)?;
+        let layer = self.pool().install(|| Resident::load(self, l)).map_err(karat_seam::Error::source)?;
         Ok(Box::new(layer))
     }
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
-        self.pool.install(|| {
-            let w = HeadWeights::load(&self.checkpoint, &self.resolved).map_err(karat_seam::Error::source)?;
+        self.pool().install(|| {
+            let w = HeadWeights::load(&self.checkpoint, &[&self.resolved]).map_err(karat_seam::Error::source)?;
             lanes.iter_mut().map(|lane| self.head_lane(&w, lane)).collect()
         })
     }

@@ -17,7 +17,7 @@ mod visit;
 pub use error::{Error, Result};
 pub use graph::{Op, OpSpec, Part};
 pub use lane::{Choices, Kv, KvPart, KvRows, KvView, Lane, LayerChoices, LayerOut, Routing, Streams};
-pub use path::{Blocks, Layer, Path};
+pub use path::{Blocks, Layer, Path, Together};
 pub use record::{Recorded, Recorder};
 pub use request::{Phase, Requests, RowId, Sequence, Span, SpanKind, Turn};
 pub use site::{Block, Site, Tap};

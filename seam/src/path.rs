@@ -58,6 +58,16 @@ pub trait Path: Sync {
     }
 }
 
+/// Paths over one model that can be run side by side, so that each weight is loaded once for all of them.
+pub trait Together: Sync {
+    /// Runs `lanes[i]` through layer `l` of member `members[i]` in ONE weight pass, and fills `lane.out`. The result of
+    /// each lane has the same bits as if its member had run alone.
+    fn layer(&self, l: u16, members: &[usize], lanes: &mut [Lane<'_>]) -> Result<()>;
+
+    /// As [`Together::layer`], the final head.
+    fn head(&self, members: &[usize], lanes: &mut [Lane<'_>]) -> Result<()>;
+}
+
 /// A resident layer.
 pub trait Layer: Sync {
     /// Runs all lanes through ONE weight pass and fills `lane.out`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use karat_model::Checkpoint;
-use karat_optimized::{History, Optimized, Plan, Stock, patches};
+use karat_optimized::{DEFAULT_PATCHES, History, Optimized, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
 use karat_seam::{Path, Requests, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 use karat_tests::cold_run;
@@ -46,39 +46,56 @@ fn requests(n: usize) -> Requests {
     Requests { seqs: vec![turns("a", ids(n, 5).into_iter().map(|i| i % 512).collect(), &[n - 32, 32])] }
 }
 
-/// Stock costs at most 4 golden passes and any patches at most 6 (the larger of both lengths would hide the other).
+/// Golden and the candidates in turns; the best time of each, in golden's.
+fn ratios(checkpoint: &Arc<Checkpoint>, n: usize, rounds: usize, plans: &[(Stock, Vec<String>)]) -> (f64, Vec<f64>) {
+    let golden = Golden::new(Arc::clone(checkpoint), requests(n), Mode::F32, 2).unwrap();
+    let plan = |(stock, patches): &(Stock, Vec<String>)| {
+        let plan = Plan { stock: *stock, patches: patches.clone(), history: History::Cold };
+        Optimized::new(Arc::clone(checkpoint), requests(n), plan, 2).unwrap()
+    };
+    let paths: Vec<Optimized> = plans.iter().map(plan).collect();
+    let (mut base, mut best) = (f64::INFINITY, vec![f64::INFINITY; paths.len()]);
+    for _ in 0..rounds {
+        base = base.min(run(&golden).0);
+        for (best, path) in best.iter_mut().zip(&paths) {
+            *best = best.min(run(path).0);
+        }
+    }
+    (base, best.into_iter().map(|b| b / base).collect())
+}
+
+/// A stock profile costs at most 4 golden passes, and any patch at most 6.
 #[test]
 #[ignore = "slow: run with --include-ignored (CI does)"]
 fn a_contract_costs_few_golden_passes() {
     let checkpoint = Arc::new(Checkpoint::from_memory("golden", karat_golden::files()).unwrap());
-    let all: Vec<String> = patches().iter().map(|p| p.name.to_string()).collect();
-    for n in [512, 2048] {
-        let golden = Golden::new(Arc::clone(&checkpoint), requests(n), Mode::F32, 2).unwrap();
-        let path = |stock, patches: &[String]| {
-            let plan = Plan { stock, patches: patches.to_vec(), history: History::Cold };
-            Optimized::new(Arc::clone(&checkpoint), requests(n), plan, 2).unwrap()
-        };
-        let paths = [path(Stock::None, &[]), path(Stock::Official, &[]), path(Stock::Official, &all)];
-        let mut best = [f64::INFINITY; 4];
-        for _ in 0..3 {
-            best[0] = best[0].min(run(&golden).0);
-            for (best, path) in best[1..].iter_mut().zip(&paths) {
-                *best = best.min(run(path).0);
-            }
+    let all = DEFAULT_PATCHES.map(str::to_string).to_vec();
+    let plain = |stock| (stock, Vec::new());
+    let plans = [plain(Stock::None), plain(Stock::Official), (Stock::Official, all)];
+    let engines = [plain(Stock::Sglang), plain(Stock::Vllm)];
+    for (n, plans) in [(512, &plans[..]), (2048, &plans[..]), (512, &engines[..])] {
+        let (golden, found) = ratios(&checkpoint, n, 3, plans);
+        println!("{n} tokens: golden {:.0} ms, contracts in golden's time:", golden * 1e3);
+        for ((stock, patches), ratio) in plans.iter().zip(found) {
+            println!("  {stock} {} {ratio:.2}x", patches.join(", "));
+            assert!(ratio <= if patches.is_empty() { 4.0 } else { 6.0 }, "{stock} {patches:?}: {ratio:.2}");
         }
-        let [g, none, official, patched] = best;
-        println!(
-            "{n} tokens: golden {:.0} ms, none {:.2}x, official {:.2}x, all patches {:.2}x",
-            g * 1e3,
-            none / g,
-            official / g,
-            patched / g
-        );
-        assert!(official <= 4.0 * g && patched <= 6.0 * g, "{n} tokens: stock or the patches cost more than they may");
-        let mut spent: Vec<_> = run(&paths[1]).1.spent.into_inner().into_iter().collect();
-        spent.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
-        let line: Vec<String> =
-            spent.iter().take(14).map(|(tap, t)| format!("{} {:.1}", tap.name(), t.as_secs_f64() * 1e3)).collect();
-        println!("  official, ms by tap: {}", line.join(", "));
     }
+    let each: Vec<(Stock, Vec<String>)> =
+        patches().iter().map(|p| (Stock::Official, vec![p.name.to_string()])).collect();
+    let (_, found) = ratios(&checkpoint, 192, 2, &each);
+    for ((_, patches), ratio) in each.iter().zip(found) {
+        println!("  192 tokens, official {}: {ratio:.2}x", patches[0]);
+        assert!(ratio <= 6.0, "{patches:?}: {ratio:.2}");
+    }
+    let path = Optimized::new(
+        Arc::clone(&checkpoint),
+        requests(2048),
+        Plan { stock: Stock::Official, patches: Vec::new(), history: History::Cold },
+        2,
+    );
+    let mut spent: Vec<_> = run(&path.unwrap()).1.spent.into_inner().into_iter().collect();
+    spent.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
+    let line = spent.iter().take(14).map(|(tap, t)| format!("{} {:.1}", tap.name(), t.as_secs_f64() * 1e3));
+    println!("  official at 2048 tokens, ms by tap: {}", line.collect::<Vec<_>>().join(", "));
 }

@@ -1,7 +1,11 @@
 //! Speed patches as contracts: zero outside their phases and ops, of the predicted size inside, and counted.
 
-use karat_optimized::{History, Optimized, Stock, patches};
-use karat_seam::{Block, Layer, NoTaps, Op, OpSpec, Path, Phase, Recorder, Requests, Sequence, Site, Tap, Tensor};
+use std::collections::{BTreeMap, BTreeSet};
+
+use karat_optimized::{DEFAULT_PATCHES, History, Optimized, Stock, patches};
+use karat_seam::{
+    Block, Lane, Layer, NoTaps, Op, OpSpec, Path, Phase, Recorder, Requests, Sequence, Site, Streams, Tap, Tensor,
+};
 
 use crate::optimized_drive::{ids, optimized, record, row_of, turns};
 
@@ -33,15 +37,17 @@ fn operands(spec: &OpSpec, whole: &Recorder, l: u16, input: &Tensor) -> Vec<(Tap
     spec.reads.iter().filter_map(get).collect()
 }
 
+/// A patch may be inert under one stock (its rule is there already) and must act under another.
 #[test]
 fn a_patch_changes_its_ops_in_its_phases_and_nothing_else() {
-    for stock in [Stock::None, Stock::Official] {
+    let mut active: BTreeMap<&str, BTreeSet<Op>> = BTreeMap::new();
+    for stock in [Stock::None, Stock::Official, Stock::Sglang] {
         let base = optimized(stock, &[], History::Cold, requests());
         let (whole, rows) = (record(&base), requests().rows());
         let inputs = inputs(&base, &whole);
-        for patch in patches() {
+        for patch in patches().iter().filter(|p| !p.exact) {
             let patched = optimized(stock, &[patch.name], History::Cold, requests());
-            let mut active: Vec<Op> = Vec::new();
+            let active = active.entry(patch.name).or_default();
             for (l, input) in (0u16..).zip(&inputs) {
                 let (a, b) = (base.layer(l).unwrap(), patched.layer(l).unwrap());
                 for spec in OpSpec::graph().iter().filter(|s| a.has_op(s.op)) {
@@ -56,16 +62,46 @@ fn a_patch_changes_its_ops_in_its_phases_and_nothing_else() {
                             let what = format!("{stock}, {}: layer {l} {} row {row}", patch.name, tap.name());
                             assert!(patch.ops.contains(&spec.op), "{what}: outside its ops");
                             assert!(patch.phases.contains(&phase), "{what}: outside its phases");
-                            active.push(spec.op);
+                            active.insert(spec.op);
                         }
                     }
                 }
             }
-            active.sort();
-            active.dedup();
-            assert_eq!(active, patch.ops, "{stock}, {}: an op that it lists keeps every bit", patch.name);
+            if head(&base, &whole) != head(&patched, &whole) {
+                assert!(patch.ops.contains(&Op::HeadLogits), "{stock}, {}: the head is outside its ops", patch.name);
+                active.insert(Op::HeadLogits);
+            }
         }
     }
+    for patch in patches().iter().filter(|p| !p.exact) {
+        let listed: BTreeSet<Op> = patch.ops.iter().copied().collect();
+        assert_eq!(active[patch.name], listed, "{}: an op that it lists keeps every bit", patch.name);
+    }
+}
+
+/// Logits of the streams that left the last layer of a recording.
+fn head(path: &Optimized, whole: &Recorder) -> Tensor {
+    let x = path.embed(&mut NoTaps).unwrap();
+    let data = whole.get(Site::layer(path.blocks().layers - 1, Tap::Out), 0).unwrap().tensor.clone();
+    path.head(&mut [Lane::new(&Streams { data, ..x }, &mut NoTaps)]).unwrap().remove(0)
+}
+
+/// A patch that only cuts prompts changes no bit: neither alone nor under patches that carry exact state.
+#[test]
+fn an_exact_patch_changes_no_bit() {
+    let asked = "chunked-prefill:size=7";
+    for stock in [Stock::None, Stock::Official] {
+        let cold = record(&optimized(stock, &["bf16-mhc"], History::Cold, requests()));
+        let path = optimized(stock, &["bf16-mhc", asked], History::Cold, requests());
+        assert_eq!(path.coverage().largest_prefill, 7);
+        crate::optimized_drive::assert_same(&format!("{stock}, {asked}"), &cold, &record(&path));
+    }
+    // State carried in bf16 is no exact state: now the pieces show.
+    let state = "bf16-compressor-state";
+    let cold = record(&optimized(Stock::Official, &[state], History::Cold, requests()));
+    let cut = record(&optimized(Stock::Official, &[state, asked], History::Cold, requests()));
+    let ckv = |r: &Recorder| r.get(Site::layer(1, Tap::AttnCkv), 0).unwrap().tensor.clone();
+    assert_ne!(ckv(&cold), ckv(&cut));
 }
 
 #[test]
@@ -230,8 +266,7 @@ fn fp8_indexer_costs_two_fp8_roundings() {
 #[test]
 fn coverage_counts_what_ran() {
     let requests = Requests { seqs: vec![turns("a", ids(20, 12), &[12, 8]), Sequence::prompt("b", ids(7, 13))] };
-    let names: Vec<&str> = patches().iter().map(|p| p.name).collect();
-    let path = optimized(Stock::Official, &names, History::Chunked { size: 5 }, requests);
+    let path = optimized(Stock::Official, &DEFAULT_PATCHES, History::Chunked { size: 5 }, requests);
     assert!(path.coverage().patches.iter().all(|p| (p.prefill, p.decode, p.largest_prefill) == (0, 0, 0)));
     crate::optimized_drive::run(&path, &mut NoTaps);
     let coverage = path.coverage();

@@ -34,9 +34,11 @@ enum Command {
     Peers(peers::Args),
 }
 
-/// The workspace's root folder: where this crate's folder lies.
+/// The workspace's root folder: where this crate's folder lies, or the current folder where the program was carried to
+/// another machine.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace");
+    if built.exists() { built.to_path_buf() } else { PathBuf::from(".") }
 }
 
 fn main() -> ExitCode {

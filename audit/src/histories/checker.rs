@@ -62,7 +62,18 @@ impl Checker {
         threads: usize,
     ) -> Result<Self> {
         let plain = Optimized::new(checkpoint.clone(), requests.clone(), plan.clone(), threads)?;
-        let one_rule = plain.numerics(Phase::Prefill) == plain.numerics(Phase::Decode);
+        let (prefill, decode) = (plain.numerics(Phase::Prefill), plain.numerics(Phase::Decode));
+        if prefill.compress_state.rounds() || decode.compress_state.rounds() {
+            return Err(karat_model::Error::usage(
+                "compressor state that is rounded between forward calls depends on the history",
+            )
+            .at("--histories")
+            .expected("rules with compressor state in f32")
+            .found(plan.patches.join(", "))
+            .hint("--without bf16-compressor-state")
+            .into());
+        }
+        let one_rule = prefill == decode;
         let yardsticks = BTreeMap::new();
         Ok(Self { checkpoint, requests, plan, geometry, threads, one_rule, yardsticks, golden: None })
     }

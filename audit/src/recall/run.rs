@@ -68,7 +68,7 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
         found.append(&mut new);
     }
     run.candidate = candidate(subject, set.map(|(name, _)| name));
-    run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()));
+    run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()), subject.map(|s| s.stock));
     wall.total = start.elapsed().as_secs_f64();
     wall.diff = wall.total - wall.golden - wall.candidate;
     run.wall_s = wall;

@@ -18,6 +18,7 @@ fn run(golden: &Fake, candidates: &[(&str, &Fake)], cache: Option<&Cache>, layer
         phases: vec![Phase::Prefill],
         claimed_error: 1e-3,
         risk: "low".into(),
+        exact: false,
     };
     let candidates = candidates
         .iter()

@@ -12,7 +12,14 @@ use crate::predict::{PatchSpec, tolerance};
 use crate::{Outcome, finish};
 
 fn spec(ops: &[Op], phases: &[Phase], claimed_error: f64) -> PatchSpec {
-    PatchSpec { name: "fast".into(), ops: ops.to_vec(), phases: phases.to_vec(), claimed_error, risk: "low".into() }
+    PatchSpec {
+        name: "fast".into(),
+        ops: ops.to_vec(),
+        phases: phases.to_vec(),
+        claimed_error,
+        risk: "low".into(),
+        exact: false,
+    }
 }
 
 #[test]
@@ -59,7 +66,7 @@ fn a_patch_is_measured_at_its_own_ops_against_stock() {
     let outcome = outcome(gain(1.001), gain(1.003));
     let calls = Calls { prefill: 3, decode: 0, largest_prefill: 7 };
     let patch = spec(&[Op::OutputUp], &[Phase::Prefill], 1e-3);
-    let row = row(&patch, "official", "stock+fast", calls, &outcome);
+    let row = row(&patch, "official", "stock+fast", calls, None, &outcome);
     assert!(row.measured_error.is_none(), "a fake has no ops to run on the patch's operands: {row:?}");
     assert_eq!((row.state.as_str(), row.calls_prefill, row.largest_prefill), ("active", 3, 7));
     assert_eq!(row.verdict, Some(Verdict::Pass));
@@ -75,12 +82,16 @@ fn a_patch_that_changes_nothing_is_inert() {
     let patch = spec(&[Op::OutputUp], &[Phase::Prefill], 1e-3);
     let calls = Calls { prefill: 3, decode: 0, largest_prefill: 7 };
     let same = outcome(gain(1.001), gain(1.001));
-    let got = row(&patch, "official", "stock+fast", calls, &same);
+    let got = row(&patch, "official", "stock+fast", calls, None, &same);
     assert_eq!((got.state.as_str(), got.verdict), ("inert", Some(Verdict::Unproven)));
-    let unused = row(&patch, "official", "stock+fast", Calls::default(), &same);
+    let unused = row(&patch, "official", "stock+fast", Calls::default(), None, &same);
     assert_eq!(unused.state, "inert");
     let nowhere = spec(&[Op::Attend], &[Phase::Prefill], 1e-3);
-    assert_eq!(row(&nowhere, "official", "stock+fast", calls, &same).state, "unknown", "none of its taps was compared");
+    assert_eq!(
+        row(&nowhere, "official", "stock+fast", calls, None, &same).state,
+        "unknown",
+        "none of its taps was compared"
+    );
 }
 
 #[test]
@@ -88,7 +99,33 @@ fn only_what_a_patch_adds_fails_it() {
     let patch = spec(&[Op::OutputUp], &[Phase::Prefill], 1e-3);
     let calls = Calls { prefill: 3, decode: 0, largest_prefill: 7 };
     let bad = outcome(gain(1.001), gain(1.5));
-    assert_eq!(row(&patch, "official", "stock+fast", calls, &bad).verdict, Some(Verdict::Fail));
+    assert_eq!(row(&patch, "official", "stock+fast", calls, None, &bad).verdict, Some(Verdict::Fail));
     let inherited = outcome(gain(1.5), gain(1.501));
-    assert_eq!(row(&patch, "official", "stock+fast", calls, &inherited).verdict, Some(Verdict::Pass));
+    assert_eq!(row(&patch, "official", "stock+fast", calls, None, &inherited).verdict, Some(Verdict::Pass));
+}
+
+/// What a probe found counts before what the run's own taps look like, and also where the run compared nothing.
+#[test]
+fn a_probe_decides_the_state() {
+    let patch = spec(&[Op::OutputUp], &[Phase::Prefill], 1e-3);
+    let calls = Calls { prefill: 3, decode: 0, largest_prefill: 7 };
+    let changed = outcome(gain(1.001), gain(1.003));
+    let of = |calls, probed| row(&patch, "official", "stock+fast", calls, probed, &changed);
+    assert_eq!(of(calls, Some("active")).verdict, Some(Verdict::Pass));
+    let inert = of(calls, Some("inert"));
+    assert_eq!((inert.state.as_str(), inert.verdict), ("inert", Some(Verdict::Unproven)));
+    let twice = of(calls, Some("applied 2 times"));
+    assert_eq!((twice.state.as_str(), twice.verdict), ("applied 2 times", Some(Verdict::Fail)));
+    let unused = of(Calls::default(), Some("active"));
+    assert_eq!(
+        (unused.state.as_str(), unused.verdict),
+        ("active", Some(Verdict::Unproven)),
+        "active, but not exercised"
+    );
+    // A patch that only cuts prompts is told by its steps.
+    let exact = PatchSpec { exact: true, ..spec(&[Op::Attend], &[Phase::Prefill], 1e-3) };
+    let of = |calls| row(&exact, "official", "stock+fast", calls, None, &changed);
+    assert_eq!((of(calls).state.as_str(), of(calls).verdict), ("active", Some(Verdict::Pass)));
+    let unused = of(Calls::default());
+    assert_eq!((unused.state.as_str(), unused.verdict), ("unknown", Some(Verdict::Unproven)));
 }

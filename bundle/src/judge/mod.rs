@@ -80,6 +80,7 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
         findings.push(Finding::new(Verdict::Unproven, words::blind(row, blind.len(), policy)));
     }
     for patch in evidence.patches {
+        findings.extend(words::misapplied(patch).map(|reason| Finding::new(Verdict::Fail, reason)));
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
     }
     findings.extend(recall::findings(evidence.recall, policy));
@@ -97,6 +98,11 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
 /// Why a patch that was asked for was not exercised, if so: what its own verdict and the run's rest on.
 pub fn not_exercised(patch: &PatchRow) -> Option<String> {
     words::not_exercised(patch)
+}
+
+/// Why a patch is wrong whatever its error, if so: it is applied never or more than once.
+pub fn misapplied(patch: &PatchRow) -> Option<String> {
+    words::misapplied(patch)
 }
 
 fn with_verdict<'a>(rows: &'a [TapRow], policy: &Policy, verdict: Verdict) -> Vec<&'a TapRow> {

@@ -100,6 +100,23 @@ fn a_patch_that_was_not_exercised_is_named() {
 }
 
 #[test]
+fn a_patch_that_is_applied_twice_fails_and_says_so() {
+    let good = [row(1, 0.0, 1.0)];
+    for (state, verdict) in
+        [("applied 2 times", Verdict::Fail), ("applied 0 times", Verdict::Fail), ("applied 1 times", Verdict::Pass)]
+    {
+        let report = of(&good, &[patch("decode", 0, 5, state)], &[]);
+        assert_eq!(report.verdict, verdict, "{state}");
+        assert!(verdict == Verdict::Pass || report.reasons[0].contains(state), "{:?}", report.reasons);
+    }
+    // A bundle says how large a prefill the patch has seen.
+    let seen = PatchRow { largest_prefill: 90, ..patch("prefill|decode", 3, 0, "active") };
+    let report = of(&good, &[seen], &[]);
+    let reason = "patch fast was not exercised in decode; largest prefill that exercised this patch: 90 tokens";
+    assert_eq!(report.reasons, [reason]);
+}
+
+#[test]
 fn floors_decide_what_could_have_been_seen() {
     let policy = Policy::default();
     let with_floor = |value, tolerance, floor| TapRow { floor: Some(floor), ..row(1, value, tolerance) };

@@ -77,13 +77,25 @@ pub(super) fn not_exercised(patch: &PatchRow) -> Option<String> {
             _ => false,
         })
         .collect();
+    let (name, ran) = (&patch.patch, patch.calls_prefill + patch.calls_decode > 0);
     if patch.state == "inert" {
-        return Some(format!("patch {} ran but changed no bit: it is not active", patch.patch));
+        let what = if ran { "ran but changed no bit" } else { "changes no bit" };
+        return Some(format!("patch {name} {what}: it is not active"));
     }
-    if patch.state == "unknown" {
-        return Some(format!("patch {}: nothing shows whether it ran", patch.patch));
+    if !missing.is_empty() {
+        let most = patch.largest_prefill;
+        let missing = missing.join(" and ");
+        return Some(format!(
+            "patch {name} was not exercised in {missing}; largest prefill that exercised this patch: {most} tokens"
+        ));
     }
-    (!missing.is_empty()).then(|| format!("patch {} was not exercised in {}", patch.patch, missing.join(" and ")))
+    (patch.state == "unknown").then(|| format!("patch {name}: nothing shows whether it ran"))
+}
+
+/// A patch that is applied never where it must be, or more than once.
+pub(super) fn misapplied(patch: &PatchRow) -> Option<String> {
+    let times = patch.state.strip_prefix("applied ")?.strip_suffix(" times")?;
+    (times != "1").then(|| format!("patch {} is applied {times} times: once is right", patch.patch))
 }
 
 pub(super) fn next_step(verdict: Verdict, bad: Option<&FirstBad>) -> String {

@@ -121,18 +121,17 @@ pub(crate) fn low_precision(
     without: &[String],
 ) -> Result<(Stock, Vec<String>)> {
     let stock: Stock = match stock {
-        Some(word @ ("sglang" | "vllm")) => return Err(not_yet(&format!("--stock {word}"))),
         Some(word) => word.parse()?,
         None => Stock::Official,
     };
     Ok((stock, patch_list(patches, without)?))
 }
 
-/// `all`, `none` or names; less what `--without` names.
+/// `all` (the default set), `none` or names; less what `--without` names.
 pub(crate) fn patch_list(list: Option<&str>, without: &[String]) -> Result<Vec<String>> {
     let known: Vec<&str> = karat_optimized::patches().iter().map(|p| p.name).collect();
     let mut patches: Vec<String> = match list.unwrap_or("all") {
-        "all" => known.iter().map(ToString::to_string).collect(),
+        "all" => karat_optimized::DEFAULT_PATCHES.iter().map(ToString::to_string).collect(),
         "none" => Vec::new(),
         names => names.split(',').map(|n| n.trim().to_string()).collect(),
     };

@@ -1,6 +1,7 @@
 //! `karat patches`.
 
-use karat_optimized::{Patch, patches};
+use karat_audit::{expected_because, expected_verdict};
+use karat_optimized::{DEFAULT_PATCHES, Patch, Stock, patches};
 use serde_json::json;
 
 use crate::args::{Globals, Patches};
@@ -11,15 +12,37 @@ use crate::output;
 pub(crate) fn run(args: &Patches, globals: Globals) -> Result<u8> {
     refuse_given(&[("karat patches --verify", args.verify), ("karat patches --from-diff", args.from_diff.is_some())])?;
     if globals.json {
-        output::json(&json!({"patches": patches().iter().map(|p| as_json(p)).collect::<Vec<_>>()}));
+        let profiles: Vec<_> = Stock::ALL.iter().map(|s| profile_json(*s)).collect();
+        let patches: Vec<_> = patches().iter().map(|p| as_json(p)).collect();
+        output::json(&json!({"patches": patches, "default": DEFAULT_PATCHES, "profiles": profiles}));
         return Ok(0);
     }
     let mut text = String::new();
     for patch in patches() {
         text.push_str(&describe(patch));
     }
+    text.push_str(&format!("\n--patches all is the default set: {}\n", DEFAULT_PATCHES.join(", ")));
+    for stock in Stock::ALL {
+        text.push_str(&describe_profile(*stock));
+    }
     output::stdout(&text);
     Ok(0)
+}
+
+fn describe_profile(stock: Stock) -> String {
+    let profile = stock.profile();
+    let mut lines = vec![format!("stock profile {}: {}", profile.name, profile.about)];
+    for row in profile.rows {
+        lines.push(format!("  D{:<2} {} ({})", row.d, row.rule, row.basis.name()));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn profile_json(stock: Stock) -> serde_json::Value {
+    let profile = stock.profile();
+    let rows: Vec<_> =
+        profile.rows.iter().map(|r| json!({"row": r.d, "rule": r.rule, "basis": r.basis.name()})).collect();
+    json!({"name": profile.name, "about": profile.about, "rows": rows})
 }
 
 fn phases(patch: &Patch) -> Vec<&'static str> {
@@ -36,6 +59,12 @@ fn describe(patch: &Patch) -> String {
     lines.push(format!("  {phases}; ops {ops}; risk {}", patch.risk.name()));
     for claim in patch.claims {
         lines.push(format!("  claims {:.1e} {} ({})", claim.error, claim.metric, claim.source));
+    }
+    for stock in Stock::ALL {
+        let (name, profile) = (patch.name, stock.name());
+        if let Some((verdict, why)) = expected_verdict(name, profile).zip(expected_because(name, profile)) {
+            lines.push(format!("  expected verdict on {profile}: {} ({why})", verdict.name()));
+        }
     }
     for option in patch.options {
         lines.push(format!("  option {}: {} (default {})", option.name, option.values, option.default));
@@ -54,9 +83,15 @@ fn as_json(patch: &Patch) -> serde_json::Value {
         patch.claims.iter().map(|c| json!({"error": c.error, "metric": c.metric, "source": c.source})).collect();
     let options: Vec<_> =
         patch.options.iter().map(|o| json!({"name": o.name, "values": o.values, "default": o.default})).collect();
+    let verdict = |stock: &Stock| {
+        let verdict = expected_verdict(patch.name, stock.name())?;
+        let why = expected_because(patch.name, stock.name());
+        Some(json!({"profile": stock.name(), "verdict": verdict.name(), "why": why}))
+    };
+    let expected: Vec<_> = Stock::ALL.iter().filter_map(verdict).collect();
     json!({
         "name": patch.name, "about": patch.about, "phases": phases(patch), "ops": ops(patch),
         "risk": patch.risk.name(), "claims": claims, "options": options, "conflicts": patch.conflicts,
-        "env_aliases": patch.env_aliases,
+        "env_aliases": patch.env_aliases, "expected_verdicts": expected,
     })
 }

@@ -8,7 +8,6 @@ use karat_trace::{Header, History as TraceHistory, ModelId, Order, Step, TapGlob
 use super::audit::patch_list;
 use crate::args::{Globals, PathName, Trace};
 use crate::failure::{Failure, Result};
-use crate::later::not_yet;
 use crate::progress::Progress;
 use crate::{inputs, model, output};
 
@@ -71,7 +70,6 @@ fn check_path(args: &Trace) -> Result<()> {
 
 fn stock(args: &Trace) -> Result<Stock> {
     match args.stock.as_deref() {
-        Some(word @ ("sglang" | "vllm")) => Err(not_yet(&format!("--stock {word}"))),
         Some(word) => Ok(word.parse()?),
         None => Ok(Stock::Official),
     }

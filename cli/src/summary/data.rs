@@ -30,8 +30,9 @@ fn patches(bundle: &Bundle) -> Value {
         json!({
             "patch": p.patch, "claimed_error": json_number(p.claimed_error),
             "measured_error": p.measured_error.map(json_number), "calls_prefill": p.calls_prefill,
-            "calls_decode": p.calls_decode, "state": p.state, "added_kl": p.added_kl.map(json_number),
+            "calls_decode": p.calls_decode, "largest_prefill": p.largest_prefill, "state": p.state, "added_kl": p.added_kl.map(json_number),
             "added_flips": p.added_flips, "verdict": p.verdict.map(karat_bundle::Verdict::name),
+            "expected_verdict": p.expected_verdict.map(karat_bundle::Verdict::name),
         })
     };
     json!(bundle.patches.iter().map(one).collect::<Vec<_>>())

@@ -106,11 +106,19 @@ pub(super) fn patches(bundle: &Bundle, style: Style) -> Vec<String> {
             p.calls_prefill,
             p.calls_decode,
             p.state,
-            style.verdict(verdict.exit_code(), verdict.name()),
+            style.verdict(verdict.exit_code(), &expected(verdict, p.expected_verdict)),
         ));
     }
     lines.push("claimed and measured: injected rel-L2 at the patch's own ops; prefill, decode: executions".to_string());
     lines
+}
+
+/// A verdict, with the one that the committed table expects where that is another.
+fn expected(verdict: Verdict, expected: Option<Verdict>) -> String {
+    match expected.filter(|e| *e != verdict) {
+        Some(other) => format!("{} ({} expected)", verdict.name(), other.name()),
+        None => verdict.name().to_string(),
+    }
 }
 
 /// One line a patch set: KL and changed most likely ids.

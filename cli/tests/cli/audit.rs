@@ -45,7 +45,37 @@ fn a_patch_that_no_step_exercises_is_unproven() {
     let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "mma-sparse-mla", "--json"];
     let data = karat(dir.path(), &args).expect(4).json();
     assert_eq!(data["verdict"], Verdict::Unproven.name());
-    assert!(data["reasons"][0].as_str().unwrap().contains("mma-sparse-mla"), "{data}");
+    let reason =
+        "patch mma-sparse-mla was not exercised in decode; largest prefill that exercised this patch: 0 tokens";
+    assert_eq!(data["reasons"][0], reason, "{data}");
+    // Its rule is there nonetheless: the effect probe has decode steps of its own.
+    assert_eq!(data["patches"][0]["state"], "active", "{data}");
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "chunked-prefill", "--json"];
+    let data = karat(dir.path(), &args).expect(4).json();
+    assert!(data["reasons"][0].as_str().unwrap().contains("chunked-prefill was not exercised in prefill"), "{data}");
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "chunked-prefill:size=16", "--json"];
+    let data = karat(dir.path(), &args).expect(0).json();
+    assert_eq!(
+        (data["patches"][0]["state"].as_str(), data["patches"][0]["added_flips"].as_i64()),
+        (Some("active"), Some(0))
+    );
+}
+
+/// A rule that stands in the stock profile already, and a factor that is lost, are told by the effect probes.
+#[test]
+fn effect_probes_tell_an_inert_patch_and_a_lost_factor() {
+    let dir = workplace();
+    let base = ["audit", "--model", "mini", "--tokens", "ids.json", "--stock", "sglang", "--json", "--patches"];
+    let data = karat(dir.path(), &[&base[..], &["tf32-mhc"]].concat()).expect(4).json();
+    assert_eq!(data["patches"][0]["state"], "inert", "{data}");
+    let data = karat(dir.path(), &[&base[..], &["routed-scaling-in-topk:hash=off"]].concat()).expect(1).json();
+    assert_eq!(data["patches"][0]["state"], "applied 0 times", "{data}");
+    let notes: Vec<&str> = data["notes"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
+    assert!(notes.iter().any(|n| n.contains("applied 0 times at layers.0.ffn.routed")), "{notes:?}");
+    // What the profile assumes stands in every report that uses it.
+    for row in ["D5: cos and sin in f32 (assumed)", "D11: router product of bf16 operands to f32"] {
+        assert!(notes.iter().any(|n| n.starts_with(&format!("stock sglang, {row}"))), "{row}: {notes:?}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 13] = [
+    let cases: [&[&str]; 12] = [
         &["gate", "--policy", "karat.toml"],
         &["bisect", "--over", "layers"],
         &["isolate"],
@@ -30,7 +30,6 @@ fn what_is_not_in_this_version_says_so() {
         &["bench"],
         &["audit", "--rerun"],
         &["audit", "--partition", "1/2"],
-        &["audit", "--stock", "sglang"],
         &["audit", "--backend", "cuda"],
         &["patches", "--verify"],
     ];

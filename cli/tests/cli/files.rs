@@ -51,7 +51,16 @@ fn scenarios_and_patches_are_listed() {
     for name in ["bf16-mhc", "fp8-indexer", "mma-sparse-mla"] {
         assert!(text.contains(name), "{text}");
     }
-    assert_eq!(karat(dir.path(), &["patches", "--json"]).expect(0).json()["patches"].as_array().unwrap().len(), 3);
+    let listed = karat(dir.path(), &["patches", "--json"]).expect(0).json();
+    assert_eq!(listed["patches"].as_array().unwrap().len(), 24);
+    assert_eq!(listed["default"], serde_json::json!(["bf16-mhc", "fp8-indexer", "mma-sparse-mla"]));
+    let sglang = &listed["profiles"].as_array().unwrap()[2];
+    let basis = |row: u64| &sglang["rows"].as_array().unwrap().iter().find(|r| r["row"] == row).unwrap()["basis"];
+    assert_eq!(
+        (sglang["name"].as_str(), basis(7).as_str(), basis(5).as_str()),
+        (Some("sglang"), Some("spec"), Some("assumed"))
+    );
+    assert!(text.contains("D5  cos and sin in f32 (assumed)"), "{text}");
 }
 
 #[test]

@@ -16,10 +16,10 @@ mod simd_panels;
 mod split;
 
 pub(crate) use dot::{dot, has_simd, sum, weighted_sums};
-pub(crate) use exp::{exp, exp2, ln, sigmoid, silu, softplus};
+pub(crate) use exp::{exp, exp2, exp2_cubic, ln, sigmoid, silu, softplus};
 pub(crate) use gemm::gemm;
 pub(crate) use panels::{Panels, Scaled, product, product_here, product_scaled};
-pub(crate) use round::{bf16, e2m1, e4m3, round_rows};
+pub(crate) use round::{bf16, e2m1, e4m3, round_rows, tf32};
 pub(crate) use simd_call::vectorised;
 
 /// Bits of every lane count, tree and constant of this module: part of a run's identity. Raise it when results change.

@@ -59,6 +59,11 @@ impl Panels {
         Self { rows: values.len() / k, k, data: interleave(values, k), scales: Vec::new(), block: BLOCK }
     }
 
+    /// k.
+    pub(crate) fn columns(&self) -> usize {
+        self.k
+    }
+
     /// Packs codes with their scales.
     pub(crate) fn pack_scaled(w: Scaled<'_>, k: usize) -> Self {
         let scales = interleave(w.scales, k / w.block);

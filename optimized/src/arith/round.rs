@@ -25,11 +25,21 @@ vectorised! {
 pub(crate) fn round_rows(on: bool, values: &mut [f32]) {
     const TASK: usize = 1 << 14;
     if !on {
-    } else if values.len() <= 2 * TASK {
+        return;
+    }
+    if values.len() <= 2 * TASK {
         round(values);
     } else {
         values.par_chunks_mut(TASK).for_each(round);
     }
+}
+
+/// The nearest TF32 value: 10 mantissa bits, ties away from zero, as the conversion instruction rounds.
+#[inline(always)]
+pub(crate) fn tf32(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x1000) & 0xffff_e000;
+    f32::from_bits(if bits & 0x7fff_ffff >= 0x7f80_0000 { bits } else { rounded })
 }
 
 /// The nearest E4M3 value of a number already clamped to +-448: 3 mantissa bits, subnormal step 2^-9. NaN stays NaN.

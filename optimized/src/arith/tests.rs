@@ -74,6 +74,29 @@ fn exponentials_are_within_one_place_of_f64() {
     assert_eq!(exp(0.0), 1.0);
 }
 
+/// TF32 keeps 10 mantissa bits: half a step of 2^-10 at most, and 11-bit integers are exact.
+#[test]
+fn tf32_keeps_ten_bits() {
+    for i in 1..=4096 {
+        let x = i as f32 * 0.7310586;
+        assert!((f64::from(tf32(x)) / f64::from(x) - 1.0).abs() <= 2f64.powi(-11));
+        assert_eq!(tf32(x).to_bits() & 0x1fff, 0);
+    }
+    assert_eq!(tf32(2047.0), 2047.0);
+    assert_eq!(tf32(1.0 + 2f32.powi(-11)), 1.0 + 2f32.powi(-10));
+    assert!(tf32(f32::NAN).is_nan() && tf32(f32::INFINITY) == f32::INFINITY);
+}
+
+#[test]
+fn the_cubic_exponential_is_off_by_its_polynomial() {
+    let mut worst = 0f64;
+    for i in -120_000..=20_000 {
+        let x = i as f32 / 1000.0;
+        worst = worst.max((f64::from(exp2_cubic(x)) / f64::from(x).exp2() - 1.0).abs());
+    }
+    assert!((5e-5..1.5e-4).contains(&worst), "{worst:e}");
+}
+
 fn values(n: usize) -> impl Strategy<Value = Vec<f32>> {
     proptest::collection::vec(-4.0f32..4.0, n)
 }

@@ -9,7 +9,8 @@ use crate::arith::{Panels, product_here};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::index::Vectors;
 use crate::ops::{attend, hc, index, key_value, norm, output, query, rows};
-use crate::plan::Numerics;
+use crate::patches::paged_products;
+use crate::plan::{IndexScore, Numerics, Store};
 use crate::serving::{Compressor, Segment, Step, Window};
 
 /// KV state of one sequence in one layer and lane.
@@ -150,7 +151,7 @@ impl Resident<'_> {
         kvp: &[f32],
         score: &[f32],
     ) -> Vec<f32> {
-        let mut out = self.pool(rules, segment, state, w, kvp, score);
+        let mut out = self.pool(rules, key_value::norm_store(rules), segment, state, w, kvp, score);
         out.chunks_exact_mut(w.head_dim()).for_each(|e| key_value::store_kv(rules, self.config(), e));
         out
     }
@@ -159,6 +160,7 @@ impl Resident<'_> {
     pub(crate) fn pool(
         &self,
         rules: &Numerics,
+        normed: Store,
         segment: &Segment,
         state: &mut Compressor,
         w: &CompressorWeights,
@@ -172,9 +174,10 @@ impl Resident<'_> {
                 let s = (p - segment.start()) as usize * w.width();
                 let window = state.windows;
                 if let Some(pooled) = state.push(w, &kvp[s..s + w.width()], &score[s..s + w.width()]) {
-                    out.extend(w.finish(rules, eps, &self.rope, pooled, window));
+                    out.extend(w.finish(rules, normed, eps, &self.rope, pooled, window));
                 }
             }
+            state.store(rules.compress_state);
         }
         out
     }
@@ -200,7 +203,8 @@ impl Resident<'_> {
                 taps.show(Tap::AttnIndexKvp, &mut kvp)?;
                 taps.show(Tap::AttnIndexGateScore, &mut score)?;
                 let first = state.keys.len();
-                let new = self.pool(rules, segment, &mut state.index_compressor, &w.compressor, &kvp, &score);
+                let pending = &mut state.index_compressor;
+                let new = self.pool(rules, rules.store, segment, pending, &w.compressor, &kvp, &score);
                 state.keys.push(rules, &new);
                 state.keys.show(taps, &rules.index, first)?;
 
@@ -270,7 +274,13 @@ impl Resident<'_> {
         rows(&mut scores, width, |s, row| {
             let visible = self.entries_after(segment.start() as usize + s + 1);
             let mut products = vec![0.0; heads * visible];
-            product_here(&q.values[s * heads * di..(s + 1) * heads * di], &panels, 0..visible, &mut products);
+            let q_row = &q.values[s * heads * di..(s + 1) * heads * di];
+            match rules.index.score {
+                IndexScore::Folded { page, .. } if page > 0 => {
+                    paged_products(page, q_row, &panels, visible, &mut products)
+                }
+                _ => product_here(q_row, &panels, 0..visible, &mut products),
+            }
             let scales = q.scales.get(s * heads..(s + 1) * heads).unwrap_or_default();
             let key_scales = keys.scales.get(..visible).unwrap_or_default();
             let w = &weights[s * heads..(s + 1) * heads];
@@ -317,7 +327,7 @@ impl Resident<'_> {
                 |keys, (i, (o, lse))| {
                     self.gather(step, i, ring, own, &input.selected[lo + i], input, keys);
                     let q = &input.q[(lo + i) * heads * hd..(lo + i + 1) * heads * hd];
-                    attend::attend(rules, q, keys, &self.w.sink, o, lse);
+                    attend::attend(rules, config, q, keys, &self.w.sink, o, lse);
                 },
             );
             if step.phase == Phase::Prefill {

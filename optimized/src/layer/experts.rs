@@ -3,8 +3,9 @@
 use karat_seam::{Error, Result};
 
 use super::Resident;
-use super::weights::expert;
-use crate::ops::experts::{activate, project};
+use crate::arith::round_rows;
+use crate::linear::{Linear, add_parts};
+use crate::ops::experts::activate;
 use crate::plan::Numerics;
 
 /// Rows of one lane and segment on their way through the experts.
@@ -30,6 +31,19 @@ impl Batch<'_> {
 }
 
 impl Resident<'_> {
+    /// w1, w2 or w3 of one routed expert, in the forms that the batches need.
+    fn expert(&self, e: usize, which: &str, batches: &[Batch<'_>]) -> Result<Linear> {
+        let mut products = Vec::new();
+        for batch in batches {
+            if !products.contains(&batch.rules.experts) {
+                products.push(batch.rules.experts);
+            }
+        }
+        self.path.shared.loads.count();
+        let name = format!("layers.{}.ffn.experts.{e}.{which}", self.l);
+        Linear::load(&self.path.checkpoint, &name, &products).map_err(Error::source)
+    }
+
     fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
         let experts = 0..self.config().n_routed_experts;
         experts.filter(|e| batches.iter().any(|b| b.idx.contains(&(*e as u32)))).collect()
@@ -44,8 +58,7 @@ impl Resident<'_> {
             batch.act = vec![0.0; batch.idx.len() * inner];
         }
         for e in self.used(batches) {
-            let load = |which| expert(&self.path.checkpoint, &self.path.resolved, self.l, e, which);
-            let (w1, w3) = (load("w1").map_err(Error::source)?, load("w3").map_err(Error::source)?);
+            let (w1, w3) = (self.expert(e, "w1", batches)?, self.expert(e, "w3", batches)?);
             for batch in &mut *batches {
                 let slots = batch.slots(e);
                 if slots.is_empty() {
@@ -67,23 +80,33 @@ impl Resident<'_> {
     pub(crate) fn experts_down(&self, batches: &mut [Batch<'_>]) -> Result<()> {
         let config = self.config();
         let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
-        for batch in &mut *batches {
-            batch.routed = vec![0.0; batch.idx.len() / k * d];
-        }
+        // One sum over the experts for each rank that holds a part of their columns.
+        let mut sums: Vec<Vec<Vec<f32>>> =
+            batches.iter().map(|b| vec![vec![0.0; b.idx.len() / k * d]; b.rules.reduce.count]).collect();
         for e in self.used(batches) {
-            let w2 = expert(&self.path.checkpoint, &self.path.resolved, self.l, e, "w2").map_err(Error::source)?;
-            for batch in &mut *batches {
+            let w2 = self.expert(e, "w2", batches)?;
+            for (batch, sums) in batches.iter().zip(&mut sums) {
                 let slots = batch.slots(e);
                 if slots.is_empty() {
                     continue;
                 }
                 let mut a = Vec::with_capacity(slots.len() * inner);
                 slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
-                let out = project(batch.rules, batch.rules.experts, &w2, &a);
-                for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
-                    let row = &mut batch.routed[slot / k * d..(slot / k + 1) * d];
-                    row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
+                let parts = w2.partial_sums(batch.rules.experts, batch.rules, &a, 0..d, batch.rules.reduce.count);
+                for (sum, mut out) in sums.iter_mut().zip(parts) {
+                    round_rows(batch.rules.store.rounds(), &mut out);
+                    for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
+                        let row = &mut sum[slot / k * d..(slot / k + 1) * d];
+                        row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
+                    }
                 }
+            }
+        }
+        for (batch, sums) in batches.iter_mut().zip(sums) {
+            batch.routed = add_parts(batch.rules.reduce, sums);
+            if batch.rules.scaling.combine {
+                let factor = config.routed_scaling_factor as f32;
+                batch.routed.iter_mut().for_each(|y| *y *= factor);
             }
         }
         Ok(())

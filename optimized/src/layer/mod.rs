@@ -9,33 +9,40 @@ mod run;
 mod taps;
 mod weights;
 
+use std::sync::Arc;
+
 use karat_model::Config;
 use karat_model::config::LayerKind;
 use karat_seam::{Block, Lane, Layer, Op, Phase, Result, RowId, Tap, Tensor};
 
+pub(crate) use run::run_lanes;
 pub(crate) use taps::Taps;
-pub(crate) use weights::{LayerWeights, vector};
+pub(crate) use weights::{LayerWeights, Loads, vector};
 
 use crate::Optimized;
 use crate::ops::rope::Rope;
 use crate::plan::Numerics;
 
-/// A layer with its weights.
+/// A layer of one path with its weights, which paths that run together share.
 pub(crate) struct Resident<'p> {
     pub path: &'p Optimized,
     pub l: u16,
     pub kind: LayerKind,
-    pub w: LayerWeights,
+    pub w: Arc<LayerWeights>,
     pub rope: Rope,
 }
 
 impl<'p> Resident<'p> {
     /// Loads layer `l`.
     pub(crate) fn load(path: &'p Optimized, l: u16) -> karat_model::Result<Self> {
-        let config = path.config();
-        let kind = config.layers[l as usize];
-        let w = LayerWeights::load(&path.checkpoint, &path.resolved, l)?;
-        Ok(Self { path, l, kind, w, rope: path.rope(kind).clone() })
+        let w = LayerWeights::load(&path.checkpoint, &[&path.resolved], l, &path.shared.loads)?;
+        Ok(Self::with(path, l, Arc::new(w)))
+    }
+
+    /// Layer `l` with weights in the forms that the path's plan needs.
+    pub(crate) fn with(path: &'p Optimized, l: u16, w: Arc<LayerWeights>) -> Self {
+        let kind = path.config().layers[l as usize];
+        Self { path, l, kind, w, rope: path.rope(kind).clone() }
     }
 
     fn config(&self) -> &'p Config {
@@ -58,11 +65,12 @@ impl<'p> Resident<'p> {
 
 impl Layer for Resident<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        self.path.pool.install(|| self.run_lanes(lanes))
+        let residents = vec![self; lanes.len()];
+        self.path.pool().install(|| run_lanes(&residents, lanes))
     }
 
     fn op(&self, op: Op, operands: &[(Tap, Tensor)], rows: &[RowId]) -> Result<Vec<(Tap, Tensor)>> {
-        self.path.pool.install(|| self.run_op(op, operands, rows))
+        self.path.pool().install(|| self.run_op(op, operands, rows))
     }
 
     fn has_op(&self, op: Op) -> bool {

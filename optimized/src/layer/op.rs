@@ -139,7 +139,8 @@ impl Resident<'_> {
             Op::IndexPool => {
                 let compressor = &w.indexer.as_ref().expect("has_op was asked").compressor;
                 let (kvp, score) = (get(Tap::AttnIndexKvp)?, get(Tap::AttnIndexGateScore)?);
-                let roped = self.pool(rules, segment, &mut state.index_compressor, compressor, kvp, score);
+                let pending = &mut state.index_compressor;
+                let roped = self.pool(rules, rules.store, segment, pending, compressor, kvp, score);
                 let first = state.keys.len();
                 state.keys.push(rules, &roped);
                 let di = config.index_head_dim;
@@ -178,7 +179,8 @@ impl Resident<'_> {
             }
             Op::Route => {
                 let logits = route::logits(rules, &w.gate, get(Tap::FfnIn)?);
-                let (idx, wt) = self.route_rows(&rows[segment.rows.clone()], &logits, Routing::Free)?;
+                let (idx, mut wt) = self.route_rows(rules, &rows[segment.rows.clone()], &logits, Routing::Free)?;
+                wt.iter_mut().for_each(|w| *w *= self.late_factor(rules));
                 let idx = Tensor::i64([n, config.num_experts_per_tok], idx);
                 return Ok(vec![make(Tap::FfnRouterLogits, logits), idx, make(Tap::FfnWt, wt)]);
             }
@@ -186,7 +188,9 @@ impl Resident<'_> {
                 let k = config.num_experts_per_tok;
                 let idx = operands.tensor(Tap::FfnIdx)?.as_i64(&operands.at(Tap::FfnIdx))?;
                 let idx = idx.get(segment.rows.start * k..segment.rows.end * k).unwrap_or_default();
-                let (x, wt) = (get(Tap::FfnIn)?.to_vec(), get(Tap::FfnWt)?.to_vec());
+                let late = self.late_factor(rules);
+                let x = get(Tap::FfnIn)?.to_vec();
+                let wt: Vec<f32> = get(Tap::FfnWt)?.iter().map(|w| w / late).collect();
                 let idx = self.checked_experts(idx)?;
                 if idx.len() != wt.len() {
                     return Err(Error::Request("op ffn.experts: as many experts as weights are needed".into()));
@@ -194,7 +198,8 @@ impl Resident<'_> {
                 let mut batch = [Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new() }];
                 self.experts_up(&mut batch)?;
                 self.experts_down(&mut batch)?;
-                let [batch] = batch;
+                let [mut batch] = batch;
+                batch.act.iter_mut().for_each(|a| *a *= late);
                 vec![batch.act, batch.routed]
             }
             Op::SharedExpert => vec![experts::shared(rules, config, &w.shared, get(Tap::FfnIn)?)],

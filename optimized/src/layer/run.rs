@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor};
+use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor, Want};
 
 use super::attention::{GivenKv, LayerState};
 use super::experts::Batch;
 use super::paged::Pages;
 use super::{Resident, Taps};
 use crate::ops::{experts, hc, norm, route};
+use crate::plan::Numerics;
 use crate::serving::Segment;
 
 /// A segment between its attention half and the end of its experts.
@@ -21,58 +22,61 @@ struct Half {
     comb: Vec<f32>,
 }
 
-impl Resident<'_> {
-    pub(super) fn run_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let segments = &self.path.schedule.segments;
-        let mut halves = Vec::new();
-        let mut batches = Vec::new();
-        let mut states: Vec<Vec<LayerState>> = Vec::new();
-        let mut finals: Vec<BTreeMap<usize, LayerState>> = Vec::new();
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            self.path.check_streams(lane.x)?;
-            states.push(self.path.requests.seqs.iter().map(|_| self.state()).collect());
-            let mut pages = self.path.program.as_ref().map(|program| Pages::new(self, program));
-            for (j, segment) in segments.iter().enumerate() {
-                let mut paged = pages.as_mut().map(|pages| pages.load(j));
-                let state = paged.as_mut().unwrap_or_else(|| &mut states[i][segment.seq as usize]);
-                let (half, batch) = self.until_experts(lane, (i, j), segment, state)?;
-                halves.push(half);
-                batches.push(batch);
-                if let (Some(pages), Some(state)) = (&mut pages, &paged) {
-                    pages.save(j, state);
-                }
-            }
-            finals.push(pages.map(Pages::finish).unwrap_or_default());
-        }
-        self.experts_up(&mut batches)?;
-        for (half, batch) in halves.iter().zip(&mut batches) {
-            let segment = &segments[half.segment];
-            let lane = &mut lanes[half.lane];
-            self.taps(lane.see, &lane.x.rows[segment.rows.clone()]).show(Tap::FfnExpertAct, &mut batch.act)?;
-        }
-        self.experts_down(&mut batches)?;
-        let width = self.config().hc_mult * self.config().hidden_size;
-        let mut outs: Vec<Vec<f32>> = lanes.iter().map(|l| Vec::with_capacity(l.x.rows.len() * width)).collect();
-        for (half, mut batch) in halves.into_iter().zip(batches) {
-            let segment = &segments[half.segment];
-            let lane = &mut lanes[half.lane];
-            let rows = &lane.x.rows[segment.rows.clone()];
-            let mut taps = self.taps(lane.see, rows);
-            let out = self.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
-            outs[half.lane].extend(out);
-            if segment.last {
-                let own = finals[half.lane].get(&half.segment);
-                let state = own.unwrap_or_else(|| &states[half.lane][segment.seq as usize]);
-                self.show_state(&mut taps, segment, state)?;
+/// Runs `lanes[i]` through `residents[i]`: the same layer of paths that share its weights. Every expert is decoded once
+/// for all of them.
+pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> Result<()> {
+    let Some(first) = residents.first() else { return Ok(()) };
+    let mut halves = Vec::new();
+    let mut batches = Vec::new();
+    let mut states: Vec<Vec<LayerState>> = Vec::new();
+    let mut finals: Vec<BTreeMap<usize, LayerState>> = Vec::new();
+    for (i, (of, lane)) in residents.iter().zip(lanes.iter_mut()).enumerate() {
+        of.path.check_streams(lane.x)?;
+        states.push(of.path.requests.seqs.iter().map(|_| of.state()).collect());
+        let mut pages = of.path.program.as_ref().map(|program| Pages::new(of, program));
+        for (j, segment) in of.path.schedule.segments.iter().enumerate() {
+            let mut paged = pages.as_mut().map(|pages| pages.load(j));
+            let state = paged.as_mut().unwrap_or_else(|| &mut states[i][segment.seq as usize]);
+            let (half, batch) = of.until_experts(lane, (i, j), segment, state)?;
+            halves.push(half);
+            batches.push(batch);
+            if let (Some(pages), Some(state)) = (&mut pages, &paged) {
+                pages.save(j, state);
             }
         }
-        for (lane, out) in lanes.iter_mut().zip(outs) {
-            let data = Tensor::f32(lane.x.data.shape.clone(), out);
-            lane.out = Some(LayerOut { streams: Streams { rows: lane.x.rows.clone(), data } });
-        }
-        Ok(())
+        finals.push(pages.map(Pages::finish).unwrap_or_default());
     }
+    first.experts_up(&mut batches)?;
+    for (half, batch) in halves.iter().zip(&mut batches) {
+        let (of, lane) = (residents[half.lane], &mut lanes[half.lane]);
+        let segment = &of.path.schedule.segments[half.segment];
+        let mut taps = of.taps(lane.see, &lane.x.rows[segment.rows.clone()]);
+        of.show_scaled(&mut taps, batch.rules, Tap::FfnExpertAct, &mut batch.act)?;
+    }
+    first.experts_down(&mut batches)?;
+    let width = first.config().hc_mult * first.config().hidden_size;
+    let mut outs: Vec<Vec<f32>> = lanes.iter().map(|l| Vec::with_capacity(l.x.rows.len() * width)).collect();
+    for (half, mut batch) in halves.into_iter().zip(batches) {
+        let (of, lane) = (residents[half.lane], &mut lanes[half.lane]);
+        let segment = &of.path.schedule.segments[half.segment];
+        let rows = &lane.x.rows[segment.rows.clone()];
+        let mut taps = of.taps(lane.see, rows);
+        let out = of.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
+        outs[half.lane].extend(out);
+        if segment.last {
+            let own = finals[half.lane].get(&half.segment);
+            let state = own.unwrap_or_else(|| &states[half.lane][segment.seq as usize]);
+            of.show_state(&mut taps, segment, state)?;
+        }
+    }
+    for (lane, out) in lanes.iter_mut().zip(outs) {
+        let data = Tensor::f32(lane.x.data.shape.clone(), out);
+        lane.out = Some(LayerOut { streams: Streams { rows: lane.x.rows.clone(), data } });
+    }
+    Ok(())
+}
 
+impl Resident<'_> {
     fn taps<'a>(&'a self, see: &'a mut dyn karat_seam::Visitor, rows: &'a [RowId]) -> Taps<'a> {
         Taps { see, block: self.block(), config: self.config(), kind: self.kind, rows }
     }
@@ -103,18 +107,39 @@ impl Resident<'_> {
         taps.show(Tap::FfnIn, &mut x)?;
         let mut logits = route::logits(rules, &self.w.gate, &x);
         taps.show(Tap::FfnRouterLogits, &mut logits)?;
-        let (mut idx, mut wt) = self.route_rows(rows, &logits, lane.routing)?;
+        let (mut idx, mut wt) = self.route_rows(rules, rows, &logits, lane.routing)?;
         let k = config.num_experts_per_tok;
         taps.show_i64(Tap::FfnIdx, &[rows.len(), k], &mut idx)?;
-        taps.show(Tap::FfnWt, &mut wt)?;
+        self.show_scaled(&mut taps, rules, Tap::FfnWt, &mut wt)?;
         let idx = self.checked_experts(&idx)?;
         let batch = Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new() };
         Ok((Half { lane: i, segment: j, h, post: c.post, comb: c.comb }, batch))
     }
 
+    /// Shows routing weights, or what they were multiplied into, as if they carried the routed scaling factor that the
+    /// sum over the experts will bring: a tap means the same whatever the place of the factor.
+    fn show_scaled(&self, taps: &mut Taps<'_>, rules: &Numerics, tap: Tap, values: &mut [f32]) -> Result<()> {
+        let factor = self.late_factor(rules);
+        if factor == 1.0 || taps.want(tap) == Want::Skip {
+            return taps.show(tap, values);
+        }
+        let mut shown: Vec<f32> = values.iter().map(|v| v * factor).collect();
+        let rows = taps.rows;
+        if taps.changed(tap, rows, &mut shown)? {
+            values.iter_mut().zip(&shown).for_each(|(v, s)| *v = s / factor);
+        }
+        Ok(())
+    }
+
+    /// What the sum over the experts is multiplied by.
+    pub(super) fn late_factor(&self, rules: &Numerics) -> f32 {
+        if rules.scaling.combine { self.config().routed_scaling_factor as f32 } else { 1.0 }
+    }
+
     /// Experts and weights of some rows from their logits `[S,E]`.
     pub(super) fn route_rows(
         &self,
+        rules: &Numerics,
         rows: &[RowId],
         logits: &[f32],
         routing: Routing<'_>,
@@ -125,7 +150,7 @@ impl Resident<'_> {
         for (row, logits) in rows.iter().zip(logits.chunks_exact(experts)) {
             let forced = self.forced_experts(routing, *row)?;
             let id = self.path.id_of(*row)?;
-            let (i, w) = route::choose(config, &self.w.chooser, logits, id, forced);
+            let (i, w) = route::choose(rules.scaling, config, &self.w.chooser, logits, id, forced);
             idx.extend(i.into_iter().map(i64::from));
             wt.extend(w);
         }

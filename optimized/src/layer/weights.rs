@@ -1,5 +1,7 @@
 //! One layer's resident weights, decoded into the forms that the plan's rules need.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Error, Result};
 
@@ -7,7 +9,7 @@ use crate::linear::{Linear, indices, values};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::hc::HcWeights;
 use crate::ops::route::Chooser;
-use crate::plan::{Numerics, Product, Resolved};
+use crate::plan::{Numerics, Product, Resolved, distinct};
 
 /// Everything of a layer but its routed experts, which are decoded one at a time.
 pub(crate) struct LayerWeights {
@@ -41,7 +43,8 @@ pub(crate) struct IndexerWeights {
 /// Names and decodes tensors of one block.
 struct Loader<'a> {
     checkpoint: &'a Checkpoint,
-    plan: &'a Resolved,
+    plans: &'a [&'a Resolved],
+    loads: &'a Loads,
     block: String,
 }
 
@@ -51,7 +54,8 @@ impl Loader<'_> {
     }
 
     fn linear(&self, name: &str, rule: impl Fn(&Numerics) -> Product) -> Result<Linear> {
-        Linear::load(self.checkpoint, &format!("{}.{name}", self.block), &self.plan.distinct(rule))
+        self.loads.count();
+        Linear::load(self.checkpoint, &format!("{}.{name}", self.block), &distinct(self.plans, rule))
     }
 
     fn hc(&self, part: &str) -> Result<HcWeights> {
@@ -60,7 +64,7 @@ impl Loader<'_> {
         let name = |what: &str| format!("hc_{part}_{what}");
         let mix = self.vector(&name("fn"), mixes * width)?;
         Ok(HcWeights {
-            mix: Linear::dense(&mix, width, &self.plan.distinct(|r| r.hc)),
+            mix: Linear::dense(mix, width, &distinct(self.plans, |r| r.hc))?,
             base: self.vector(&name("base"), mixes)?,
             scale: self.vector(&name("scale"), 3)?,
         })
@@ -90,11 +94,11 @@ pub(crate) fn vector(checkpoint: &Checkpoint, name: &str, len: usize) -> Result<
 }
 
 impl LayerWeights {
-    /// Decodes layer `l`.
-    pub(crate) fn load(checkpoint: &Checkpoint, plan: &Resolved, l: u16) -> Result<Self> {
+    /// Decodes layer `l` into the forms that all these plans need.
+    pub(crate) fn load(checkpoint: &Checkpoint, plans: &[&Resolved], l: u16, loads: &Loads) -> Result<Self> {
         let config = checkpoint.config();
         let kind = config.layers[l as usize];
-        let at = Loader { checkpoint, plan, block: format!("layers.{l}") };
+        let at = Loader { checkpoint, plans, loads, block: format!("layers.{l}") };
         let d = config.hidden_size;
         let compressor = match kind {
             LayerKind::Sliding => None,
@@ -150,7 +154,18 @@ impl LayerWeights {
     }
 }
 
-/// w1, w2, w3 of one routed expert.
-pub(crate) fn expert(checkpoint: &Checkpoint, plan: &Resolved, l: u16, e: usize, which: &str) -> Result<Linear> {
-    Linear::load(checkpoint, &format!("layers.{l}.ffn.experts.{e}.{which}"), &plan.distinct(|r| r.experts))
+/// How many linears were decoded.
+#[derive(Debug, Default)]
+pub(crate) struct Loads(AtomicU64);
+
+impl Loads {
+    /// One more.
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So far.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }

@@ -1,17 +1,19 @@
 //! A linear's weight in the forms that a plan's products need, and the product itself (spec 2.12).
 
+mod codes;
 mod decode;
 
-use std::borrow::Cow;
+use std::ops::Range;
 
-use karat_model::checkpoint::{Dtype, Encoding, Weight};
-use karat_model::{Checkpoint, Error, Result};
+use karat_model::{Checkpoint, Result};
 
 pub(crate) use decode::{indices, values};
 
-use crate::arith::{self, Panels, Scaled, product_scaled, round_rows};
-use crate::plan::{ACT_BLOCK, Numerics, Product};
-use crate::quant::q8_rows;
+use crate::arith::{Panels, Scaled, bf16, product, product_scaled, round_rows, tf32};
+use crate::plan::{ActCodes, Numerics, Parts, Product, WeightCodes};
+use crate::quant::{fp8_rows, nvfp4_rows, q8_rows};
+
+use codes::Codes;
 
 /// A resident weight `[rows, cols]`.
 pub(crate) struct Linear {
@@ -19,16 +21,32 @@ pub(crate) struct Linear {
     pub rows: usize,
     /// Input features.
     pub cols: usize,
-    f32: Option<Panels>,
-    bf16: Option<Panels>,
-    codes: Option<Panels>,
+    forms: Vec<(Form, Panels)>,
 }
 
-struct Codes {
-    values: Vec<f32>,
-    /// `[rows, cols / block]`.
-    scales: Vec<f32>,
-    block: usize,
+/// A form in which a weight is resident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    F32,
+    Tf32,
+    Bf16,
+    /// The n-th bf16 term.
+    Term(u8),
+    Codes(WeightCodes),
+}
+
+impl Product {
+    /// The forms that a product reads; `coded` says that the weight is stored with scales.
+    fn forms(self, coded: bool) -> Vec<Form> {
+        match self {
+            Self::F32 => vec![Form::F32],
+            Self::Tf32 => vec![Form::Tf32],
+            Self::Bf16 => vec![Form::Bf16],
+            Self::Terms(n) => (0..n).map(Form::Term).collect(),
+            Self::Coded(c) if c.weight == WeightCodes::Stored && !coded => vec![Form::Bf16],
+            Self::Coded(c) => vec![Form::Codes(c.weight)],
+        }
+    }
 }
 
 impl Linear {
@@ -36,38 +54,43 @@ impl Linear {
     pub(crate) fn load(checkpoint: &Checkpoint, name: &str, products: &[Product]) -> Result<Self> {
         let weight = checkpoint.linear(name)?;
         let codes = Codes::decode(&weight)?;
-        let mut out = Self { rows: weight.rows, cols: weight.cols, f32: None, bf16: None, codes: None };
-        let dense = codes.dense(weight.cols);
+        Self::make(&codes, weight.rows, weight.cols, products).map_err(|e| e.at(name))
+    }
+
+    /// A weight that is already in f32 (mHC's fn), in the forms for `products`.
+    pub(crate) fn dense(values: Vec<f32>, cols: usize, products: &[Product]) -> Result<Self> {
+        let rows = values.len() / cols;
+        Self::make(&Codes::plain(values), rows, cols, products)
+    }
+
+    fn make(codes: &Codes, rows: usize, cols: usize, products: &[Product]) -> Result<Self> {
+        let mut out = Self { rows, cols, forms: Vec::new() };
+        let dense = codes.dense(cols);
         for product in products {
-            match product {
-                Product::F32 => out.f32 = Some(Panels::pack(&dense, weight.cols)),
-                // A weight without codes has no FP8 form: it is multiplied as bf16.
-                Product::Fp8 if codes.block > 0 => {}
-                Product::Bf16 | Product::Fp8 => {
-                    let mut rounded = dense.to_vec();
-                    round_rows(true, &mut rounded);
-                    out.bf16 = Some(Panels::pack(&rounded, weight.cols));
+            for form in product.forms(codes.scaled()) {
+                if out.forms.iter().all(|(f, _)| *f != form) {
+                    let panels = match form {
+                        Form::F32 => Panels::pack(&dense, cols),
+                        Form::Tf32 => Panels::pack(&dense.iter().map(|v| tf32(*v)).collect::<Vec<f32>>(), cols),
+                        Form::Bf16 => Panels::pack(&dense.iter().map(|v| bf16(*v)).collect::<Vec<f32>>(), cols),
+                        Form::Term(n) => Panels::pack(&term(&dense, n), cols),
+                        Form::Codes(WeightCodes::Stored) => codes.aligned(cols)?.pack(cols),
+                        Form::Codes(WeightCodes::Fp8Blocks) => Codes::fp8_blocks(&dense, cols).pack(cols),
+                        Form::Codes(WeightCodes::Fp8Rows) => Codes::fp8_rows(&dense, cols).pack(cols),
+                    };
+                    out.forms.push((form, panels));
                 }
             }
-        }
-        if products.contains(&Product::Fp8) && codes.block > 0 {
-            let codes = codes.with_block_of(weight.cols).map_err(|e| e.at(name))?;
-            let scaled = Scaled { codes: &codes.values, scales: &codes.scales, block: codes.block };
-            out.codes = Some(Panels::pack_scaled(scaled, weight.cols));
         }
         Ok(out)
     }
 
-    /// A weight that is already in f32 (mHC's fn), in the forms for `products`.
-    pub(crate) fn dense(values: &[f32], cols: usize, products: &[Product]) -> Self {
-        let mut out = Self { rows: values.len() / cols, cols, f32: None, bf16: None, codes: None };
-        if products.iter().any(|p| *p != Product::F32) {
-            let mut rounded = values.to_vec();
-            round_rows(true, &mut rounded);
-            out.bf16 = Some(Panels::pack(&rounded, cols));
-        }
-        out.f32 = Some(Panels::pack(values, cols));
-        out
+    fn form(&self, form: Form) -> Option<&Panels> {
+        self.forms.iter().find(|(f, _)| *f == form).map(|(_, p)| p)
+    }
+
+    fn held(&self, form: Form) -> &Panels {
+        self.form(form).expect("a linear is loaded in every form that its plan's rules name")
     }
 
     /// `x [m, cols]` times the weight: `[m, rows]`, f32, not rounded. `product` must be one that `load` was given.
@@ -76,97 +99,131 @@ impl Linear {
     }
 
     /// As [`Linear::apply`], with some of the weight's rows only.
-    pub(crate) fn apply_rows(
+    pub(crate) fn apply_rows(&self, product: Product, rules: &Numerics, x: &[f32], rows: Range<usize>) -> Vec<f32> {
+        let mut sums = self.partial_sums(product, rules, x, rows, 1);
+        sums.remove(0)
+    }
+
+    /// As [`Linear::apply`], in parts along the columns: each part's sum is stored, and they are added one by one.
+    pub(crate) fn apply_parts(&self, product: Product, rules: &Numerics, parts: Parts, x: &[f32]) -> Vec<f32> {
+        let sums = self.partial_sums(product, rules, x, 0..self.rows, parts.count);
+        add_parts(parts, sums)
+    }
+
+    /// One sum for each of `count` equal ranges of columns, unrounded. Activations are quantised before they are cut.
+    pub(crate) fn partial_sums(
         &self,
         product: Product,
         rules: &Numerics,
         x: &[f32],
-        rows: std::ops::Range<usize>,
-    ) -> Vec<f32> {
-        let mut out = vec![0.0; x.len() / self.cols * rows.len()];
-        let held = "a linear is loaded in every form that its plan's rules name";
-        match (product, &self.codes) {
-            (Product::Fp8, Some(codes)) => {
-                let (x_codes, x_scales) = q8_rows(x, ACT_BLOCK, rules.act_floor);
-                let x = Scaled { codes: &x_codes, scales: &x_scales, block: ACT_BLOCK };
-                product_scaled(x, codes, rows, &mut out);
-            }
-            (Product::F32, _) => arith::product(x, self.f32.as_ref().expect(held), rows, &mut out),
-            (Product::Bf16 | Product::Fp8, _) => {
-                let mut rounded = x.to_vec();
-                round_rows(true, &mut rounded);
-                arith::product(&rounded, self.bf16.as_ref().expect(held), rows, &mut out);
-            }
-        }
-        out
-    }
-}
-
-impl Codes {
-    /// Codes and scales as stored; `block` 0 means: values without scales.
-    fn decode(weight: &Weight<'_>) -> Result<Self> {
-        let (rows, cols) = (weight.rows, weight.cols);
-        let scale = || weight.scale.as_ref().ok_or_else(|| Error::input("weight has no scales").at(&weight.name));
-        let codes = match weight.data.dtype {
-            Dtype::Packed4 => decode::packed(weight.data.bytes),
-            _ => values(&weight.data)?,
-        };
-        let (scales, block) = match weight.encoding {
-            Encoding::Plain => (Vec::new(), 0),
-            Encoding::Fp8Block { block: [block_rows, block_cols] } => {
-                let (blocks, stored) = (cols.div_ceil(block_cols), values(scale()?)?);
-                let spread = (0..rows).flat_map(|r| {
-                    let at = r / block_rows * blocks;
-                    stored[at..at + blocks].iter().copied()
-                });
-                (spread.collect(), block_cols)
-            }
-            Encoding::Mxfp4 => (values(scale()?)?, 32),
-            Encoding::Nvfp4 => {
-                let global = match &weight.global_scale {
-                    Some(raw) => values(raw)?[0],
-                    None => 1.0,
-                };
-                (values(scale()?)?.into_iter().map(|s| s * global).collect(), 16)
-            }
-        };
-        Ok(Self { values: codes, scales, block })
+        rows: Range<usize>,
+        count: usize,
+    ) -> Vec<Vec<f32>> {
+        let operand = self.operand(product, rules, x);
+        let ranges = (0..count).map(|i| i * self.cols / count..(i + 1) * self.cols / count);
+        ranges
+            .map(|columns| {
+                let cut = if count == 1 { None } else { Some(operand.only(columns)) };
+                let operand = cut.as_ref().unwrap_or(&operand);
+                let mut out = vec![0.0; x.len() / self.cols * rows.len()];
+                self.multiply(product, operand, rows.clone(), &mut out);
+                out
+            })
+            .collect()
     }
 
-    /// code * scale, exactly where the scale is a power of two.
-    fn dense(&self, cols: usize) -> Cow<'_, [f32]> {
-        if self.block == 0 {
-            return Cow::Borrowed(&self.values);
-        }
-        let blocks = cols.div_ceil(self.block);
-        let mut out = self.values.clone();
-        for (row, scales) in out.chunks_exact_mut(cols).zip(self.scales.chunks_exact(blocks)) {
-            for (part, s) in row.chunks_mut(self.block).zip(scales) {
-                for v in part.iter_mut() {
-                    *v *= s;
+    fn operand(&self, product: Product, rules: &Numerics, x: &[f32]) -> Operand {
+        let plain = |values| Operand { values, scales: Vec::new(), block: 0, width: self.cols };
+        let rounded = || {
+            let mut x = x.to_vec();
+            round_rows(true, &mut x);
+            plain(x)
+        };
+        let c = match product {
+            Product::F32 => return plain(x.to_vec()),
+            Product::Tf32 => return plain(x.iter().map(|v| tf32(*v)).collect()),
+            Product::Bf16 | Product::Terms(_) => return rounded(),
+            Product::Coded(c) => c,
+        };
+        let Some(panels) = self.form(Form::Codes(c.weight)) else { return rounded() };
+        // A row is padded with zeros to whole blocks, as the kernel pads it.
+        let (width, block) = (panels.columns(), c.act.block(panels.columns()));
+        let padded: Vec<f32>;
+        let x = if width == self.cols {
+            x
+        } else {
+            padded = x.chunks_exact(self.cols).flat_map(|row| codes::pad(row, width)).collect();
+            &padded
+        };
+        let (values, scales) = match c.act {
+            ActCodes::Q8 | ActCodes::Mxfp8 => q8_rows(x, block, rules.act_floor),
+            ActCodes::Fp8Rows => fp8_rows(x, block, rules.act_floor),
+            ActCodes::Nvfp4 => nvfp4_rows(x, width),
+        };
+        Operand { values, scales, block, width }
+    }
+
+    fn multiply(&self, how: Product, x: &Operand, rows: Range<usize>, out: &mut [f32]) {
+        match how {
+            Product::F32 => product(&x.values, self.held(Form::F32), rows, out),
+            Product::Tf32 => product(&x.values, self.held(Form::Tf32), rows, out),
+            Product::Coded(c) if x.block > 0 => {
+                let a = Scaled { codes: &x.values, scales: &x.scales, block: x.block };
+                product_scaled(a, self.held(Form::Codes(c.weight)), rows, out);
+            }
+            Product::Bf16 | Product::Coded(_) => product(&x.values, self.held(Form::Bf16), rows, out),
+            Product::Terms(n) => {
+                // The smallest term first.
+                let mut part = vec![0.0; out.len()];
+                for term in (0..n).rev() {
+                    product(&x.values, self.held(Form::Term(term)), rows.clone(), &mut part);
+                    out.iter_mut().zip(&part).for_each(|(o, p)| *o += p);
                 }
             }
         }
-        Cow::Owned(out)
     }
+}
 
-    /// The same codes with a block that divides the activation block.
-    fn with_block_of(self, cols: usize) -> Result<Self> {
-        if self.block > 0 && ACT_BLOCK.is_multiple_of(self.block) && self.block.is_multiple_of(8) {
-            return Ok(self);
+/// Partial sums, stored and added in order.
+pub(crate) fn add_parts(parts: Parts, sums: Vec<Vec<f32>>) -> Vec<f32> {
+    let mut sums = sums.into_iter();
+    let mut total = sums.next().unwrap_or_default();
+    if parts.count > 1 {
+        round_rows(parts.store.rounds(), &mut total);
+    }
+    for mut part in sums {
+        round_rows(parts.store.rounds(), &mut part);
+        total.iter_mut().zip(&part).for_each(|(t, p)| *t += p);
+        round_rows(parts.store.rounds(), &mut total);
+    }
+    total
+}
+
+/// The n-th bf16 term: what the terms before it leave, rounded to bf16. The differences are exact in f32.
+fn term(values: &[f32], n: u8) -> Vec<f32> {
+    let rest = |v: f32| (0..n).fold(v, |rest, _| rest - bf16(rest));
+    values.iter().map(|v| bf16(rest(*v))).collect()
+}
+
+/// Activations as a product reads them.
+struct Operand {
+    /// `[m, width]` values, or codes where there are scales.
+    values: Vec<f32>,
+    /// `[m, width / block]`.
+    scales: Vec<f32>,
+    /// 0: values.
+    block: usize,
+    width: usize,
+}
+
+impl Operand {
+    /// The same with zeros in all other columns.
+    fn only(&self, columns: Range<usize>) -> Self {
+        let mut values = vec![0.0; self.values.len()];
+        for (to, from) in values.chunks_exact_mut(self.width).zip(self.values.chunks_exact(self.width)) {
+            to[columns.clone()].copy_from_slice(&from[columns.clone()]);
         }
-        if !self.block.is_multiple_of(ACT_BLOCK) {
-            return Err(Error::usage("an FP8 product needs weight blocks that line up with the activation block")
-                .expected(format!("columns a weight block divides or is a multiple of {ACT_BLOCK}"))
-                .found(self.block));
-        }
-        let (old, blocks) = (cols.div_ceil(self.block), cols / ACT_BLOCK);
-        let rows = self.values.len() / cols;
-        let per = self.block / ACT_BLOCK;
-        let scales =
-            (0..rows).flat_map(|r| (0..blocks).map(move |b| (r, b))).map(|(r, b)| self.scales[r * old + b / per]);
-        let scales = scales.collect();
-        Ok(Self { scales, block: ACT_BLOCK, ..self })
+        Self { values, scales: self.scales.clone(), ..*self }
     }
 }
 

@@ -1,17 +1,31 @@
 //! Sink attention of one query over window and entries (spec 2.9).
 
+use karat_model::Config;
+
 use crate::arith::{bf16, exp, gemm, ln, round_rows, vectorised, weighted_sums};
-use crate::patches::attend_split;
+use crate::patches::{Fp8Q, attend_fp8, attend_split};
 use crate::plan::{Attend, Numerics, Store};
 
 /// One query: `q [H,hd]`, `keys [n,hd]` (window by position, then entries by index; scratch, may be rounded), sink `[H]`.
 /// Fills `out [H,hd]`, stored, and `lse [H]`: natural log of the denominator plus max, sink included.
-pub(crate) fn attend(rules: &Numerics, q: &[f32], keys: &mut [f32], sink: &[f32], out: &mut [f32], lse: &mut [f32]) {
+pub(crate) fn attend(
+    rules: &Numerics,
+    config: &Config,
+    q: &[f32],
+    keys: &mut [f32],
+    sink: &[f32],
+    out: &mut [f32],
+    lse: &mut [f32],
+) {
     let hd = q.len() / sink.len();
     let scale = (hd as f64).powf(-0.5) as f32;
     match rules.attend {
         Attend::Fused { p } => fused(p, q, keys, sink, scale, out, lse),
         Attend::SplitK(split) => attend_split(split, q, keys, sink, scale, out, lse),
+        Attend::Fp8Q { splits, tile, partials } => {
+            let rule = Fp8Q { splits, tile, partials, rotated: config.qk_rope_head_dim };
+            attend_fp8(rule, q, keys, sink, scale, out, lse);
+        }
     }
     round_rows(rules.store.rounds(), out);
 }

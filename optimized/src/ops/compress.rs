@@ -1,10 +1,10 @@
 //! Compressor (spec 2.7): projections, and the pooling of one complete window.
 
-use super::norm::inverse_rms;
+use super::norm::rms_norm_as;
 use super::rope::Rope;
-use crate::arith::{bf16, exp, round_rows, vectorised};
+use crate::arith::{exp, round_rows, vectorised};
 use crate::linear::Linear;
-use crate::plan::Numerics;
+use crate::plan::{Numerics, Store};
 
 /// Parameters of one compressor, main or indexer.
 pub(crate) struct CompressorWeights {
@@ -31,9 +31,14 @@ impl CompressorWeights {
         self.wkv.rows
     }
 
-    /// kvp and gate score (without ape): `[S, c*hd]` each. f32 product, no storage rounding.
+    /// kvp and gate score (without ape): `[S, c*hd]` each. f32 sums, stored as the rules say.
     pub(crate) fn project(&self, rules: &Numerics, x: &[f32]) -> (Vec<f32>, Vec<f32>) {
-        (self.wkv.apply(rules.compress, rules, x), self.wgate.apply(rules.compress, rules, x))
+        let project = |w: &Linear| {
+            let mut rows = w.apply(rules.compress, rules, x);
+            round_rows(rules.compress_store.rounds(), &mut rows);
+            rows
+        };
+        (project(&self.wkv), project(&self.wgate))
     }
 
     /// Softmax over the slots, separately for each channel: rows are (kvp, z), z with ape. `[hd]`, unrounded.
@@ -43,22 +48,18 @@ impl CompressorWeights {
         out
     }
 
-    /// entry = rope(RMSNorm(B(pooled))) at the position of the window's first token.
+    /// entry = rope(RMSNorm(B(pooled))), the norm leaving `normed`, at the position of the window's first token.
     pub(crate) fn finish(
         &self,
         rules: &Numerics,
+        normed: Store,
         eps: f32,
         rope: &Rope,
         mut entry: Vec<f32>,
         window: usize,
     ) -> Vec<f32> {
-        let rounds = rules.store.rounds();
-        round_rows(rounds, &mut entry);
-        let r = inverse_rms(&entry, eps);
-        for (v, w) in entry.iter_mut().zip(&self.norm) {
-            let y = w * (*v * r);
-            *v = if rounds { bf16(y) } else { y };
-        }
+        round_rows(rules.store.rounds(), &mut entry);
+        rms_norm_as(normed, &mut entry, &self.norm, eps);
         rope.at((window * self.ratio) as u32).apply(rules.store, &mut entry, false);
         entry
     }

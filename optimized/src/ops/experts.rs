@@ -21,8 +21,9 @@ pub(crate) fn activate(
     let rounds = rules.store.rounds();
     let mut g = w1.apply(product, rules, x);
     let mut u = w3.apply(product, rules, x);
-    round_rows(rounds, &mut g);
-    round_rows(rounds, &mut u);
+    // The fused epilogue sees the accumulators.
+    round_rows(rounds && !rules.swiglu.fused, &mut g);
+    round_rows(rounds && !rules.swiglu.fused, &mut u);
     rows(&mut g, w1.rows, |m, row| {
         swiglu(row, &u[m * w1.rows..(m + 1) * w1.rows], limit, wt.map(|wt| wt[m]), rounds);
     });
@@ -43,18 +44,13 @@ vectorised! {
     }
 }
 
-/// out = Lin(a, w2): `[m,D]`, stored.
-pub(crate) fn project(rules: &Numerics, product: Product, w2: &Linear, a: &[f32]) -> Vec<f32> {
-    let mut out = w2.apply(product, rules, a);
-    round_rows(rules.store.rounds(), &mut out);
-    out
-}
-
 /// Shared expert: `[S,D]`, no routing weight.
 pub(crate) fn shared(rules: &Numerics, config: &Config, w: &[Linear; 3], x: &[f32]) -> Vec<f32> {
-    let limit = rules.shared_clamp.then_some(config.swiglu_limit as f32);
+    let limit = rules.swiglu.shared.then_some(config.swiglu_limit as f32);
     let a = activate(rules, rules.dense, limit, &w[0], &w[2], x, None);
-    project(rules, rules.dense, &w[1], &a)
+    let mut out = w[1].apply_parts(rules.dense, rules, rules.reduce, &a);
+    round_rows(rules.store.rounds(), &mut out);
+    out
 }
 
 /// y = B(routed + shared).

@@ -5,7 +5,7 @@ use karat_model::Config;
 use super::hc::{HcWeights, collapse};
 use super::norm::{inverse_rms, rms_norm};
 use super::rows;
-use crate::arith::sigmoid;
+use crate::arith::{round_rows, sigmoid};
 use crate::linear::Linear;
 use crate::plan::Numerics;
 
@@ -26,5 +26,7 @@ pub(crate) fn head_collapse(rules: &Numerics, config: &Config, w: &HcWeights, h:
 pub(crate) fn logits(rules: &Numerics, config: &Config, norm: &[f32], head: &Linear, x: &[f32]) -> Vec<f32> {
     let mut x = x.to_vec();
     rms_norm(rules, &mut x, norm, config.rms_norm_eps as f32);
-    head.apply(rules.lm_head, rules, &x)
+    let mut logits = head.apply(rules.lm_head, rules, &x);
+    round_rows(rules.logits_store.rounds(), &mut logits);
+    logits
 }

@@ -10,7 +10,7 @@ use crate::arith::{bf16, round_rows, vectorised};
 use crate::linear::Linear;
 use crate::patches::folded_scores;
 use crate::plan::{IndexFormat, IndexRule, IndexScore, Numerics, Store};
-use crate::quant::{fp8_codes, hadamard, q4};
+use crate::quant::{fp8_rows, hadamard, q4, q8_rows};
 
 /// Index vectors as they are scored: values, or codes with one scale a vector.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -62,12 +62,14 @@ pub(crate) fn quantise(rule: &IndexRule, di: usize, mut values: Vec<f32>) -> Vec
             rows(&mut values, di, |_, v| q4(v, block));
             Vectors { values, scales: Vec::new() }
         }
-        IndexFormat::Fp8 { .. } => {
-            let mut scales = vec![0.0; values.len() / di];
-            let mut codes = vec![0.0; values.len()];
-            // One scale a vector: the patch refuses heads wider than its block.
-            fp8_codes(&values, di, 1e-4, &mut codes, &mut scales);
-            Vectors { values: codes, scales }
+        IndexFormat::Bf16 => {
+            round_rows(true, &mut values);
+            Vectors { values, scales: Vec::new() }
+        }
+        // One scale a vector: heads wider than the block are refused.
+        IndexFormat::Fp8 { pow2, .. } => {
+            let (values, scales) = if pow2 { q8_rows(&values, di, 1e-4) } else { fp8_rows(&values, di, 1e-4) };
+            Vectors { values, scales }
         }
     }
 }
@@ -116,7 +118,7 @@ pub(crate) fn score(
         return;
     }
     scores.fill(0.0);
-    if let IndexScore::Folded { bf16_product } = rule.score {
+    if let IndexScore::Folded { bf16_product, .. } = rule.score {
         folded_scores(products, w, q_scales, key_scales, bf16_product, scores);
         return;
     }

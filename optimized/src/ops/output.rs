@@ -41,7 +41,7 @@ pub(crate) fn down(
 
 /// y = Lin(z, wo_b): `[S,D]`.
 pub(crate) fn up(rules: &Numerics, wo_b: &Linear, z: &[f32]) -> Vec<f32> {
-    let mut y = wo_b.apply(rules.dense, rules, z);
+    let mut y = wo_b.apply_parts(rules.dense, rules, rules.reduce, z);
     round_rows(rules.store.rounds(), &mut y);
     y
 }

@@ -11,7 +11,7 @@ use crate::plan::{Numerics, QueryNorm};
 
 /// qr = RMSNorm(Lin(x, wq_a); q_norm): `[S,R]`.
 pub(crate) fn down(rules: &Numerics, config: &Config, wq_a: &Linear, q_norm: &[f32], x: &[f32]) -> Vec<f32> {
-    let mut qr = wq_a.apply(rules.dense, rules, x);
+    let mut qr = wq_a.apply_parts(rules.dense, rules, rules.qkv_a, x);
     round_rows(rules.store.rounds(), &mut qr);
     rms_norm(rules, &mut qr, q_norm, config.rms_norm_eps as f32);
     qr

@@ -2,9 +2,9 @@
 
 use karat_model::Config;
 
-use crate::arith::softplus;
+use crate::arith::{round_rows, softplus};
 use crate::linear::Linear;
-use crate::plan::Numerics;
+use crate::plan::{Numerics, Scaling};
 
 /// How a layer chooses its experts.
 pub(crate) enum Chooser {
@@ -16,11 +16,15 @@ pub(crate) enum Chooser {
 
 /// Router logits `[S,E]`, f32.
 pub(crate) fn logits(rules: &Numerics, gate: &Linear, x: &[f32]) -> Vec<f32> {
-    gate.apply(rules.router, rules, x)
+    let mut logits = gate.apply(rules.router, rules, x);
+    round_rows(rules.router_store.rounds(), &mut logits);
+    logits
 }
 
-/// Experts `[K]` and weights `[K]` of one token from its logits. `forced` replaces the choice, not the weights.
+/// Experts `[K]` and weights `[K]` of one token from its logits; the weights carry the routed scaling factor where the
+/// top-k multiplies it in. `forced` replaces the choice, not the weights.
 pub(crate) fn choose(
+    scaling: Scaling,
     config: &Config,
     chooser: &Chooser,
     logits: &[f32],
@@ -36,7 +40,9 @@ pub(crate) fn choose(
     };
     let chosen: Vec<f32> = idx.iter().map(|&e| scores[e as usize]).collect();
     let sum: f32 = chosen.iter().sum();
-    let wt = chosen.iter().map(|s| s / sum * config.routed_scaling_factor as f32).collect();
+    let here = if matches!(chooser, Chooser::Hash(_)) { scaling.hash_topk } else { scaling.topk };
+    let factor = if here { config.routed_scaling_factor as f32 } else { 1.0 };
+    let wt = chosen.iter().map(|s| s / sum * factor).collect();
     (idx, wt)
 }
 

@@ -3,15 +3,15 @@
 //! Contract: f and fn are rounded to bf16, products are exact, accumulation and result are f32; the rms factor, sigmoid
 //! and Sinkhorn stay f32 (spec 2.3, section 6). f is stored in bf16 anyway, so under a bf16 stock only fn is rounded.
 
-use karat_seam::{Op, Phase};
+use karat_seam::Op;
 
-use super::{Claim, Patch, Risk, any_model};
+use super::{BASE, BOTH, Claim, Patch, Risk};
 use crate::plan::Product;
 
 pub(super) static PATCH: Patch = Patch {
     name: "bf16-mhc",
     about: "mHC mixing GEMM with bf16 operands and f32 accumulation",
-    phases: &[Phase::Prefill, Phase::Decode],
+    phases: BOTH,
     ops: &[Op::HcAttnPre, Op::HcFfnPre],
     risk: Risk::High,
     claims: &[
@@ -23,11 +23,10 @@ pub(super) static PATCH: Patch = Patch {
         Claim { error: 1.7e-3, metric: "rel-L2 of the mixes", source: "spec section 6, measured on random data" },
     ],
     env_aliases: &["hc_pre bf16 linear (unconditional one-line patch of deepseek_v4.py)"],
-    conflicts: &[],
-    options: &[],
+    conflicts: &["tf32-mhc", "exact-split-mhc"],
     apply: |_, rules| {
         rules.hc = Product::Bf16;
         Ok(())
     },
-    check: any_model,
+    ..BASE
 };

@@ -8,9 +8,9 @@
 
 use karat_seam::{Op, Phase};
 
-use super::{Claim, Patch, PatchOption, Risk, any_model};
-use crate::arith::{bf16, exp, exp2, gemm, ln, round_rows, weighted_sums};
-use crate::plan::{Attend, SplitK, Store};
+use super::{BASE, Claim, Patch, PatchOption, Risk};
+use crate::arith::{bf16, exp, exp2, exp2_cubic, gemm, ln, round_rows, weighted_sums};
+use crate::plan::{Attend, Exponential, SplitK, Store};
 
 pub(super) static PATCH: Patch = Patch {
     name: "mma-sparse-mla",
@@ -23,13 +23,14 @@ pub(super) static PATCH: Patch = Patch {
         Claim { error: 2.1e-3, metric: "rel-L2 of the output, P in bf16", source: "spec section 6, measured" },
     ],
     env_aliases: &["MMA_FLASHMLA"],
-    conflicts: &[],
+    conflicts: &["fp8-q-sparse-mla"],
     options: &[
         PatchOption { name: "splits", values: "1 to 32", default: "4" },
         PatchOption { name: "tile", values: "1 to 256 keys", default: "64" },
         PatchOption { name: "partials", values: "f32, bf16", default: "f32" },
         PatchOption { name: "scale", values: "after, folded", default: "after" },
-        PatchOption { name: "exp", values: "exp2, exp", default: "exp2" },
+        PatchOption { name: "p", values: "bf16, f32", default: "bf16" },
+        PatchOption { name: "exp", values: "exp2, exp, cubic", default: "exp2" },
     ],
     apply: |options, rules| {
         rules.attend = Attend::SplitK(SplitK {
@@ -37,12 +38,16 @@ pub(super) static PATCH: Patch = Patch {
             tile: options.number("tile", 1..=256)?,
             partials: options.word("partials", &[("f32", Store::F32), ("bf16", Store::Bf16)])?,
             fold_scale: options.word("scale", &[("after", false), ("folded", true)])?,
-            exp2: options.word("exp", &[("exp2", true), ("exp", false)])?,
+            p: options.word("p", &[("bf16", Store::Bf16), ("f32", Store::F32)])?,
+            exp: options.word("exp", &EXPONENTIALS)?,
         });
         Ok(())
     },
-    check: any_model,
+    ..BASE
 };
+
+const EXPONENTIALS: [(&str, Exponential); 3] =
+    [("exp2", Exponential::Exp2), ("exp", Exponential::Exp), ("cubic", Exponential::Cubic)];
 
 /// Scores in the exponent's own base: natural, or base 2 with log2(e) in the scale.
 #[derive(Clone, Copy)]
@@ -56,18 +61,22 @@ struct Base {
 
 impl SplitK {
     fn base(self, scale: f32) -> Base {
-        let (exp, unit): (fn(f32) -> f32, f32) = if self.exp2 { (exp2, std::f32::consts::LN_2) } else { (exp, 1.0) };
-        let scale = if self.exp2 { scale * std::f32::consts::LOG2_E } else { scale };
-        Base { after: if self.fold_scale { 1.0 } else { scale }, exp, unit }
+        let (exp, unit): (fn(f32) -> f32, f32) = match self.exp {
+            Exponential::Exp => (exp, 1.0),
+            Exponential::Exp2 => (exp2, std::f32::consts::LN_2),
+            Exponential::Cubic => (exp2_cubic, std::f32::consts::LN_2),
+        };
+        Base { after: if self.fold_scale { 1.0 } else { self.in_base(scale) }, exp, unit }
+    }
+
+    /// A factor of the scores in the exponential's base.
+    fn in_base(self, scale: f32) -> f32 {
+        if self.exp == Exponential::Exp { scale } else { scale * std::f32::consts::LOG2_E }
     }
 
     /// q as the kernel's operand: bf16, with the scale folded in where the rule says so.
     fn operand(self, q: f32, scale: f32) -> f32 {
-        match (self.fold_scale, self.exp2) {
-            (false, _) => bf16(q),
-            (true, true) => bf16(q * (scale * std::f32::consts::LOG2_E)),
-            (true, false) => bf16(q * scale),
-        }
+        bf16(if self.fold_scale { q * self.in_base(scale) } else { q })
     }
 }
 
@@ -128,7 +137,7 @@ fn split(scores: &[f32], keys: &[f32], rule: SplitK, base: Base) -> (Vec<f32>, f
         den *= keep;
         let p: Vec<f32> = scores.iter().map(|s| (base.exp)(s - new)).collect();
         den += p.iter().sum::<f32>();
-        let p: Vec<f32> = p.into_iter().map(bf16).collect();
+        let p: Vec<f32> = if rule.p.rounds() { p.into_iter().map(bf16).collect() } else { p };
         weighted_sums(&p, keys, hd, &mut acc);
         top = new;
     }

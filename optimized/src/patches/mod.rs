@@ -3,9 +3,30 @@
 //! A contract is an emulation that rounds exactly where the kernel rounds. A patch edits the numeric rules of the phases
 //! in which its kernel runs; ops outside its list and phases outside its list keep every bit.
 
+mod bf16_compressor_state;
+mod bf16_gemm;
+mod bf16_indexer;
+mod bf16_lm_head;
 mod bf16_mhc;
+mod bf16_router;
+mod chunked_prefill;
+mod exact_split_mhc;
+mod fp4_indexer;
+mod fp4_to_fp8_experts;
 mod fp8_indexer;
+mod fp8_kv;
+mod fp8_lm_head;
+mod fp8_q_sparse_mla;
+mod fp8_wo_a;
+mod fused_qkv_a;
+mod indexer_hadamard;
 mod mma_sparse_mla;
+mod mxfp4_moe;
+mod nvfp4_moe;
+mod routed_scaling_in_topk;
+mod swiglu_clamp;
+mod tf32_mhc;
+mod tp_allreduce;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +35,8 @@ use karat_seam::{Op, Phase};
 
 use crate::plan::Numerics;
 
-pub(crate) use fp8_indexer::folded_scores;
+pub(crate) use fp8_indexer::{folded_scores, paged_products};
+pub(crate) use fp8_q_sparse_mla::{Fp8Q, attend_fp8};
 pub(crate) use mma_sparse_mla::attend_split;
 
 /// How much a patch can hurt when its arithmetic is right.
@@ -82,6 +104,10 @@ pub struct Patch {
     pub conflicts: &'static [&'static str],
     /// Choices.
     pub options: &'static [PatchOption],
+    /// It rounds nothing: with exact state it changes no bit, only the schedule.
+    pub exact: bool,
+    /// Most tokens of a prefill step, where the patch cuts prompts.
+    pub(crate) chunk: Option<fn(&Options) -> Result<usize>>,
     /// Edits the rules of one phase.
     pub(crate) apply: fn(&Options, &mut Numerics) -> Result<()>,
     /// Refuses a model that the kernel can't run.
@@ -89,7 +115,55 @@ pub struct Patch {
 }
 
 /// Every patch, in the order of the block's ops.
-static REGISTRY: &[&Patch] = &[&bf16_mhc::PATCH, &fp8_indexer::PATCH, &mma_sparse_mla::PATCH];
+static REGISTRY: &[&Patch] = &[
+    &bf16_mhc::PATCH,
+    &tf32_mhc::PATCH,
+    &exact_split_mhc::PATCH,
+    &fused_qkv_a::PATCH,
+    &fp8_kv::PATCH,
+    &bf16_gemm::PATCH,
+    &bf16_compressor_state::PATCH,
+    &fp8_indexer::PATCH,
+    &bf16_indexer::PATCH,
+    &fp4_indexer::PATCH,
+    &indexer_hadamard::PATCH,
+    &mma_sparse_mla::PATCH,
+    &fp8_q_sparse_mla::PATCH,
+    &fp8_wo_a::PATCH,
+    &bf16_router::PATCH,
+    &routed_scaling_in_topk::PATCH,
+    &nvfp4_moe::PATCH,
+    &mxfp4_moe::PATCH,
+    &fp4_to_fp8_experts::PATCH,
+    &swiglu_clamp::PATCH,
+    &tp_allreduce::PATCH,
+    &bf16_lm_head::PATCH,
+    &fp8_lm_head::PATCH,
+    &chunked_prefill::PATCH,
+];
+
+/// Patches that an audit runs when none are named: those of the deployment that this project began with. The others are
+/// named one by one.
+pub const DEFAULT_PATCHES: [&str; 3] = ["bf16-mhc", "fp8-indexer", "mma-sparse-mla"];
+
+const BOTH: &[Phase] = &[Phase::Prefill, Phase::Decode];
+
+/// What most descriptors leave as it is.
+const BASE: Patch = Patch {
+    name: "",
+    about: "",
+    phases: BOTH,
+    ops: &[],
+    risk: Risk::Low,
+    claims: &[],
+    env_aliases: &[],
+    conflicts: &[],
+    options: &[],
+    exact: false,
+    chunk: None,
+    apply: |_, _| Ok(()),
+    check: any_model,
+};
 
 /// The registry of speed patches.
 pub fn patches() -> &'static [&'static Patch] {
@@ -148,6 +222,7 @@ impl Request {
                 }
                 if a.patch.conflicts.contains(&b.patch.name) || b.patch.conflicts.contains(&a.patch.name) {
                     return Err(Error::usage(format!("patches `{}` and `{}` conflict", a.patch.name, b.patch.name))
+                        .at("--patches")
                         .hint("both replace the same kernel: ask for one of them"));
                 }
             }
@@ -174,6 +249,18 @@ impl Request {
         }
         Ok(Self { patch, options: Options { patch: patch.name, given } })
     }
+}
+
+/// For patches whose index heads may be rotated.
+fn power_of_two_head(config: &Config) -> Result<()> {
+    let di = config.index_head_dim;
+    let indexed = config.layers.iter().any(|kind| kind.has_indexer());
+    if indexed && !(di.is_power_of_two() && di.is_multiple_of(32)) {
+        return Err(Error::usage("an indexer patch cannot run this model: dims of an index head")
+            .expected("a power of two, 32 at least")
+            .found(di));
+    }
+    Ok(())
 }
 
 /// For patches that run any model.

@@ -8,8 +8,11 @@ use karat_model::{Config, Result};
 use karat_seam::{Op, Phase};
 
 pub(crate) use numerics::ACT_BLOCK;
-pub use numerics::{Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Product, QueryNorm, SplitK, Store};
-pub use stock::{Profile, Stock};
+pub use numerics::{
+    ActCodes, Attend, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product,
+    QueryNorm, Scaling, SplitK, Store, Swiglu, WeightCodes,
+};
+pub use stock::{Basis, Profile, Row, Stock};
 
 use crate::History;
 use crate::patches::{Patch, Request};
@@ -33,6 +36,8 @@ pub(crate) struct Resolved {
     decode: Numerics,
     /// The patches that were asked for, in registry order.
     pub patches: Vec<&'static Patch>,
+    /// Most tokens of a prefill step, where a patch says so.
+    pub chunk: Option<usize>,
 }
 
 impl Plan {
@@ -47,8 +52,12 @@ impl Resolved {
     pub(crate) fn new(plan: &Plan) -> Result<Self> {
         let requests = Request::parse_all(&plan.patches)?;
         let stock = plan.stock.profile().numerics;
-        let mut out = Self { prefill: stock, decode: stock, patches: requests.iter().map(|r| r.patch).collect() };
+        let patches = requests.iter().map(|r| r.patch).collect();
+        let mut out = Self { prefill: stock, decode: stock, patches, chunk: None };
         for request in &requests {
+            if let Some(chunk) = request.patch.chunk {
+                out.chunk = Some(chunk(&request.options)?);
+            }
             for phase in request.patch.phases {
                 let rules = match phase {
                     Phase::Prefill => &mut out.prefill,
@@ -71,6 +80,11 @@ impl Resolved {
         Ok(())
     }
 
+    /// Another place for the routed scaling factor, in both phases.
+    pub(crate) fn set_scaling(&mut self, scaling: Scaling) {
+        (self.prefill.scaling, self.decode.scaling) = (scaling, scaling);
+    }
+
     /// Rules of a phase.
     pub(crate) fn rules(&self, phase: Phase) -> &Numerics {
         match phase {
@@ -81,14 +95,24 @@ impl Resolved {
 
     /// The different values that a rule takes over the phases.
     pub(crate) fn distinct<T: PartialEq>(&self, rule: impl Fn(&Numerics) -> T) -> Vec<T> {
-        let (a, b) = (rule(&self.prefill), rule(&self.decode));
-        if a == b { vec![a] } else { vec![a, b] }
+        distinct(&[self], rule)
     }
 
     /// Patches that change this op in this phase.
     pub(crate) fn patches_on(&self, op: Op, phase: Phase) -> impl Iterator<Item = &'static Patch> {
         self.patches.iter().copied().filter(move |p| p.phases.contains(&phase) && p.ops.contains(&op))
     }
+}
+
+/// The different values that a rule takes over the phases of several plans.
+pub(crate) fn distinct<T: PartialEq>(plans: &[&Resolved], rule: impl Fn(&Numerics) -> T) -> Vec<T> {
+    let mut out = Vec::new();
+    for value in plans.iter().flat_map(|plan| [rule(&plan.prefill), rule(&plan.decode)]) {
+        if !out.contains(&value) {
+            out.push(value);
+        }
+    }
+    out
 }
 
 #[cfg(test)]

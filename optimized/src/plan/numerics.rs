@@ -26,11 +26,109 @@ impl Store {
 pub enum Product {
     /// Dequantised weights and unrounded activations in f32.
     F32,
+    /// Both operands rounded to TF32 (10 mantissa bits, ties away from zero).
+    Tf32,
     /// Both operands rounded to bf16.
     Bf16,
-    /// Raw E4M3 (or E2M1) weight codes against Q8 activation codes of block 128, scales per block (spec 2.12). A weight
-    /// that is stored without codes is multiplied as [`Product::Bf16`].
-    Fp8,
+    /// The weight as a sum of this many bf16 terms against activations rounded to bf16: three terms hold an f32.
+    Terms(u8),
+    /// Codes against codes with scales: see [`Coded`].
+    Coded(Coded),
+}
+
+impl Product {
+    /// Raw stored codes against Q8 activation codes of block 128 (spec 2.12). A weight that is stored without codes is
+    /// multiplied as [`Product::Bf16`].
+    pub const FP8: Self = Self::Coded(Coded { weight: WeightCodes::Stored, act: ActCodes::Q8 });
+}
+
+/// Formats of both operands of a product of codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Coded {
+    /// The weight.
+    pub weight: WeightCodes,
+    /// The activations.
+    pub act: ActCodes,
+}
+
+/// Codes of a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WeightCodes {
+    /// As the checkpoint holds them (E4M3 or E2M1).
+    Stored,
+    /// Converted to E4M3 with one power-of-two scale for each 128 x 128 block.
+    Fp8Blocks,
+    /// Converted to E4M3 with one f32 scale for each output.
+    Fp8Rows,
+}
+
+/// Codes of activations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ActCodes {
+    /// E4M3, a power-of-two scale for 128 channels (spec 2.12).
+    Q8,
+    /// E4M3, a power-of-two scale for 32 channels (MXFP8).
+    Mxfp8,
+    /// E4M3, one f32 scale a row.
+    Fp8Rows,
+    /// E2M1, an E4M3 scale for 16 channels and one f32 scale a row (NVFP4).
+    Nvfp4,
+}
+
+impl ActCodes {
+    /// Channels that share a scale in a row of `cols`.
+    pub(crate) fn block(self, cols: usize) -> usize {
+        match self {
+            Self::Q8 => ACT_BLOCK,
+            Self::Mxfp8 => 32,
+            Self::Fp8Rows => cols,
+            Self::Nvfp4 => 16,
+        }
+    }
+}
+
+/// A product whose columns are spread over ranks or splits: each makes a partial sum, and the partial sums are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    /// How many.
+    pub count: usize,
+    /// Format of the partial sums and of every addition.
+    pub store: Store,
+}
+
+impl Parts {
+    /// One sum.
+    pub const WHOLE: Self = Self { count: 1, store: Store::F32 };
+}
+
+/// Where the routed scaling factor is multiplied in (spec section 6): exactly once in a right deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scaling {
+    /// In the top-k of layers that route by score.
+    pub topk: bool,
+    /// In the top-k of layers that route by token id.
+    pub hash_topk: bool,
+    /// In the sum over the experts.
+    pub combine: bool,
+}
+
+impl Scaling {
+    /// In every top-k, as the official code.
+    pub const TOPK: Self = Self { topk: true, hash_topk: true, combine: false };
+
+    /// How often the factor reaches the routed sum in a layer that routes by token id, or by score.
+    pub fn times(self, hash_layer: bool) -> u32 {
+        u32::from(if hash_layer { self.hash_topk } else { self.topk }) + u32::from(self.combine)
+    }
+}
+
+/// How the clamped SwiGLU is placed (spec 2.11, D10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swiglu {
+    /// Gate and up are clamped as f32 accumulators, before anything is rounded.
+    pub fused: bool,
+    /// The shared expert clamps as the routed ones do.
+    pub shared: bool,
 }
 
 /// Precision of the per-head query norm (spec 2.5, D2).
@@ -53,7 +151,11 @@ pub enum KvFormat {
         block: usize,
         /// Smallest block maximum.
         floor: f32,
+        /// What is quantised: the stored value, or the f32 value of the fused norm before it is stored (D3).
+        source: Store,
     },
+    /// All dims, the rotated ones too, as E4M3 with scale 1: the uniform record of one byte a dim.
+    Uniform,
 }
 
 /// Format of index queries and keys (spec 2.8, D7).
@@ -66,10 +168,14 @@ pub enum IndexFormat {
         /// Dims that share a scale.
         block: usize,
     },
-    /// E4M3 codes with one f32 scale a block.
+    /// Rounded to bf16, whatever the storage points do.
+    Bf16,
+    /// E4M3 codes with one scale a head.
     Fp8 {
-        /// Dims that share a scale (the whole head where it is smaller).
+        /// Most dims that can share a scale.
         block: usize,
+        /// The scale is a power of two.
+        pow2: bool,
     },
 }
 
@@ -84,6 +190,8 @@ pub enum IndexScore {
     Folded {
         /// Round each q.k to bf16 before relu.
         bf16_product: bool,
+        /// Keys in a page of the cache; a page that lies past the visible keys is not read. 0: not paged.
+        page: usize,
     },
 }
 
@@ -109,8 +217,21 @@ pub struct SplitK {
     pub partials: Store,
     /// The softmax scale is multiplied into q and rounded to bf16 before q.k.
     pub fold_scale: bool,
-    /// exp2 with log2(e) folded into the scale, instead of exp.
-    pub exp2: bool,
+    /// Format of the exponentials in the product with the values.
+    pub p: Store,
+    /// The exponential.
+    pub exp: Exponential,
+}
+
+/// How a kernel evaluates e^x.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exponential {
+    /// e^x to f32's last place.
+    Exp,
+    /// 2^x to the last place, log2(e) folded into the scale.
+    Exp2,
+    /// 2^x by a cubic polynomial on the fraction, log2(e) folded into the scale: 9e-5 of the value at most.
+    Cubic,
 }
 
 /// Attention arithmetic (spec 2.9, D8).
@@ -123,6 +244,15 @@ pub enum Attend {
     },
     /// The MMA split-K kernel: see `patches/mma_sparse_mla.rs`.
     SplitK(SplitK),
+    /// Split-K with Q and P requantised to E4M3: see `patches/fp8_q_sparse_mla.rs`.
+    Fp8Q {
+        /// Most splits of the key axis.
+        splits: usize,
+        /// Keys in a tile.
+        tile: usize,
+        /// Format of a split's partial output.
+        partials: Store,
+    },
 }
 
 /// Which format each op computes and stores in, for one phase.
@@ -138,14 +268,28 @@ pub struct Numerics {
     pub wo_a: Product,
     /// Routed w1 to w3.
     pub experts: Product,
+    /// Partial sums of wq_a and wkv, which one kernel may compute together.
+    pub qkv_a: Parts,
+    /// Partial sums over ranks: wo_b, w2, shared w2.
+    pub reduce: Parts,
     /// Compressor wkv and wgate, main and indexer (spec 2.7, D6).
     pub compress: Product,
+    /// Format of the compressor's rows and scores as its product leaves them.
+    pub compress_store: Store,
+    /// Format of the rows that a compressor carries from one step to the next.
+    pub compress_state: Store,
     /// indexer.weights_proj.
     pub index_weights: Product,
     /// Router (spec 2.11, D11).
     pub router: Product,
+    /// Format of the router logits.
+    pub router_store: Store,
+    /// Where the routed scaling factor is multiplied in.
+    pub scaling: Scaling,
     /// lm head (spec 2.13, D13).
     pub lm_head: Product,
+    /// Format of the logits.
+    pub logits_store: Store,
     /// Per-head query norm.
     pub query_norm: QueryNorm,
     /// KV rows and entries.
@@ -156,6 +300,6 @@ pub struct Numerics {
     pub attend: Attend,
     /// Smallest block maximum of an activation.
     pub act_floor: f32,
-    /// The shared expert clamps as the routed ones do (spec 2.11, D10).
-    pub shared_clamp: bool,
+    /// Clamp placement.
+    pub swiglu: Swiglu,
 }

@@ -21,15 +21,16 @@ pub(super) fn check(stock: Stock, rules: &Numerics, config: &Config) -> Result<(
     let blocks = config.layers.iter().enumerate().map(|(l, kind)| (format!("layers.{l}"), *kind));
     for (layer, kind) in blocks {
         let linear = |name: &str, product: Product, cols: usize| match product {
-            Product::Fp8 => divides(format!("{layer}.{name}"), cols, ACT_BLOCK, "input features of an FP8 linear"),
-            Product::F32 | Product::Bf16 => Ok(()),
+            Product::Coded(c) => {
+                let what = "input features of a quantised linear";
+                divides(format!("{layer}.{name}"), cols, c.act.block(cols).max(ACT_BLOCK.min(cols)), what)
+            }
+            Product::F32 | Product::Tf32 | Product::Bf16 | Product::Terms(_) => Ok(()),
         };
         let (d, r) = (config.hidden_size, config.q_lora_rank);
         linear("attn.wq_a", rules.dense, d)?;
         linear("attn.wq_b", rules.dense, r)?;
         linear("attn.wkv", rules.dense, d)?;
-        let group = config.num_attention_heads / config.o_groups * config.head_dim;
-        linear("attn.wo_a", rules.wo_a, group)?;
         linear("attn.wo_b", rules.dense, config.o_groups * config.o_lora_rank)?;
         linear("ffn.experts.0.w1", rules.experts, d)?;
         linear("ffn.experts.0.w2", rules.experts, config.moe_intermediate_size)?;
@@ -42,6 +43,15 @@ pub(super) fn check(stock: Stock, rules: &Numerics, config: &Config) -> Result<(
             let di = config.index_head_dim;
             if let IndexFormat::Q4 { block } = rules.index.format {
                 divides(format!("{layer}.attn.indexer"), di, block, "dims of an index head")?;
+            }
+            if let IndexFormat::Fp8 { block, .. } = rules.index.format
+                && di > block
+            {
+                let what = "dims of an index head with one FP8 scale";
+                return Err(Error::usage(format!("stock profile `{stock}` cannot run this model: {what}"))
+                    .at(format!("{layer}.attn.indexer"))
+                    .expected(format!("at most {block}"))
+                    .found(di));
             }
             if rules.index.hadamard && !di.is_power_of_two() {
                 return Err(Error::usage(format!(

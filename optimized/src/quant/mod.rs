@@ -9,20 +9,20 @@ use crate::arith::{e2m1, e4m3, vectorised};
 use crate::ops::tasks;
 
 /// Largest E4M3 value.
-const E4M3_MAX: f32 = 448.0;
+pub(crate) const E4M3_MAX: f32 = 448.0;
 /// Largest E2M1 value.
 const E2M1_MAX: f32 = 6.0;
 
 /// 2^ceil(log2(x)) of a positive x, by its bits: the exponent, plus one when the mantissa is not zero.
 #[inline(always)]
-fn power_of_two_at_least(x: f32) -> f32 {
+pub(crate) fn power_of_two_at_least(x: f32) -> f32 {
     let bits = x.to_bits();
     let exponent = (bits >> 23) + u32::from(bits & 0x7f_ffff != 0);
     f32::from_bits(exponent << 23)
 }
 
 #[inline(always)]
-fn largest(x: &[f32], floor: f32) -> f32 {
+pub(crate) fn largest(x: &[f32], floor: f32) -> f32 {
     // By the bits, where a NaN is larger than anything: it makes the scale and with it the whole block NaN.
     f32::from_bits(x.iter().fold(floor.to_bits(), |a, &v| a.max(v.to_bits() & 0x7fff_ffff)))
 }
@@ -88,7 +88,7 @@ vectorised! {
 
 vectorised! {
     /// FP8 codes with ONE f32 scale for each `block` channels: s = max/448, not rounded to a power of two.
-    pub(crate) fn fp8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
+    fn fp8_codes(x: &[f32], block: usize, floor: f32, codes: &mut [f32], scales: &mut [f32]) {
         for ((x, codes), scale) in x.chunks_exact(block).zip(codes.chunks_exact_mut(block)).zip(scales) {
             let s = largest(x, floor) / E4M3_MAX;
             *scale = s;
@@ -96,6 +96,50 @@ vectorised! {
                 *c = e4m3((v / s).clamp(-E4M3_MAX, E4M3_MAX));
             }
         }
+    }
+}
+
+/// FP8 codes `[rows, k]` and f32 scales `[rows, k / block]`.
+pub(crate) fn fp8_rows(x: &[f32], block: usize, floor: f32) -> (Vec<f32>, Vec<f32>) {
+    let (mut codes, mut scales) = (vec![0.0; x.len()], vec![0.0; x.len() / block]);
+    tasks(&mut codes, &mut scales, block, |first, codes, scales| {
+        fp8_codes(&x[first..first + codes.len()], block, floor, codes, scales);
+    });
+    (codes, scales)
+}
+
+vectorised! {
+    /// NVFP4 of one row: a global scale max / (448 * 6), an E4M3 scale for 16 channels, E2M1 codes.
+    fn nvfp4_codes(x: &[f32], codes: &mut [f32], scales: &mut [f32]) {
+        let global = largest(x, f32::MIN_POSITIVE) / (E4M3_MAX * E2M1_MAX);
+        for ((x, codes), scale) in x.chunks_exact(NVFP4_BLOCK).zip(codes.chunks_exact_mut(NVFP4_BLOCK)).zip(scales) {
+            let s = e4m3((largest(x, 0.0) / E2M1_MAX / global).clamp(-E4M3_MAX, E4M3_MAX)) * global;
+            *scale = s;
+            for (c, &v) in codes.iter_mut().zip(x) {
+                // A block whose scale rounds to zero is zero.
+                *c = if s == 0.0 { 0.0 } else { e2m1((v / s).clamp(-E2M1_MAX, E2M1_MAX)) };
+            }
+        }
+    }
+}
+
+/// Channels that share a scale in NVFP4.
+const NVFP4_BLOCK: usize = 16;
+
+/// NVFP4 codes `[rows, k]` and scales `[rows, k / 16]` with one global scale a row, so that no row depends on another.
+pub(crate) fn nvfp4_rows(x: &[f32], k: usize) -> (Vec<f32>, Vec<f32>) {
+    let (mut codes, mut scales) = (vec![0.0; x.len()], vec![0.0; x.len() / NVFP4_BLOCK]);
+    let rows = codes.chunks_exact_mut(k).zip(scales.chunks_exact_mut(k / NVFP4_BLOCK));
+    for (x, (codes, scales)) in x.chunks_exact(k).zip(rows) {
+        nvfp4_codes(x, codes, scales);
+    }
+    (codes, scales)
+}
+
+/// E4M3 with scale 1, saturating, in place.
+pub(crate) fn unscaled(x: &mut [f32]) {
+    for v in x {
+        *v = e4m3(v.clamp(-E4M3_MAX, E4M3_MAX));
     }
 }
 

@@ -57,11 +57,23 @@ proptest! {
 
     #[test]
     fn fp8_with_a_float_scale_hits_the_largest_code(x in proptest::collection::vec(-9.0f32..9.0, 128)) {
-        let (mut codes, mut scale) = (vec![0.0; 128], [0.0]);
-        fp8_codes(&x, 128, 1e-4, &mut codes, &mut scale);
+        let (codes, scale) = fp8_rows(&x, 128, 1e-4);
         prop_assert_eq!(codes.iter().fold(0f32, |a, c| a.max(c.abs())), 448.0);
         for (c, v) in codes.iter().zip(&x) {
             prop_assert!((c * scale[0] - v).abs() <= v.abs() * 0.0625 + scale[0] * 2f32.powi(-9));
+        }
+    }
+
+    /// A block of 16 is off by half a step of its largest code (6 of 6, steps of 2) and of its scale (1/16).
+    #[test]
+    fn nvfp4_is_off_by_half_steps(x in proptest::collection::vec(-9.0f32..9.0, 64)) {
+        let (codes, scales) = nvfp4_rows(&x, 64);
+        for ((codes, s), x) in codes.chunks(16).zip(&scales).zip(x.chunks(16)) {
+            let top = x.iter().fold(0f32, |a, v| a.max(v.abs()));
+            prop_assert!((s * 6.0 / top - 1.0).abs() <= 0.0626 || top < 1e-3);
+            for (c, v) in codes.iter().zip(x) {
+                prop_assert!((c * s - v).abs() <= s * 1.001 + top * 0.0626);
+            }
         }
     }
 }

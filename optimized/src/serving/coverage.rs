@@ -50,6 +50,10 @@ impl Counters {
             let Some((_, prefill, decode, largest)) = self.patches.iter().find(|(name, ..)| *name == patch.name) else {
                 continue;
             };
+            // A patch that only cuts prompts is exercised where it did.
+            if patch.exact && segment.steps.len() < 2 {
+                continue;
+            }
             let count = segment.steps.len() as u64;
             if segment.phase == Phase::Prefill {
                 prefill.fetch_add(count, Ordering::Relaxed);

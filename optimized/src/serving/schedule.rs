@@ -106,12 +106,12 @@ impl Segment {
 }
 
 impl Schedule {
-    /// Steps of every sequence under a history.
-    pub(crate) fn new(requests: &Requests, history: History) -> Result<Self> {
+    /// Steps of every sequence under a history; `chunk` is the most tokens of a prefill step.
+    pub(crate) fn new(requests: &Requests, history: History, chunk: Option<usize>) -> Result<Self> {
         let mut out = Self { segments: Vec::new(), rows: requests.rows(), known: BTreeMap::new() };
         let mut at = 0;
         for (seq, sequence) in requests.seqs.iter().enumerate() {
-            let steps = steps(sequence, history)?;
+            let steps = steps(sequence, history, chunk)?;
             out.segments.extend(segments(seq as u32, &steps, at));
             at += sequence.ids.len();
         }
@@ -181,7 +181,7 @@ fn segments(seq: u32, steps: &[Step], mut at: usize) -> Vec<Segment> {
     out
 }
 
-fn steps(sequence: &Sequence, history: History) -> Result<Vec<Step>> {
+fn steps(sequence: &Sequence, history: History, most: Option<usize>) -> Result<Vec<Step>> {
     let spans = checked_spans(sequence)?;
     let last_generated = spans.iter().rposition(|s| s.kind == SpanKind::Generated);
     let chunk = match history {
@@ -191,6 +191,7 @@ fn steps(sequence: &Sequence, history: History) -> Result<Vec<Step>> {
         History::Chunked { size } => u32::try_from(size).unwrap_or(u32::MAX),
         History::Cold | History::Decoded => u32::MAX,
     };
+    let chunk = chunk.min(most.map_or(u32::MAX, |m| u32::try_from(m).unwrap_or(u32::MAX)));
     let mut out: Vec<Step> = Vec::new();
     let mut open: Option<Range<u32>> = None;
     let flush = |open: &mut Option<Range<u32>>, out: &mut Vec<Step>| {

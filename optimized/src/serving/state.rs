@@ -1,6 +1,8 @@
 //! KV state of one layer and sequence (spec section 3): the window ring and the compressor's rows.
 
+use crate::arith::round_rows;
 use crate::ops::compress::CompressorWeights;
+use crate::plan::Store;
 
 /// Raw kv of the last W tokens in the official layout: token p at row p mod W.
 #[derive(Debug, Clone)]
@@ -81,6 +83,14 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
+    /// Rounds the carried rows to the format in which the cache holds them between steps.
+    pub(crate) fn store(&mut self, format: Store) {
+        let Self { pend_kvp, pend_score, prev_kvp, prev_score, fresh, .. } = self;
+        for rows in [pend_kvp, pend_score, prev_kvp, prev_score].into_iter().chain(fresh) {
+            round_rows(format.rounds(), rows);
+        }
+    }
+
     /// The state after `len` tokens, from the rows (kvp, then score without ape) of the open window and, where windows
     /// overlap, of the last complete one, by position. The score takes its ape here as it did when it was pooled.
     pub(crate) fn restore<'a>(w: &CompressorWeights, len: usize, row: impl Fn(usize) -> &'a [f32]) -> Self {

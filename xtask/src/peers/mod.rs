@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// A Python that has the packages already, instead of one that is set up under target/peers
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
+    /// Folder with `peer_golden` and `peer_diff` built before, for a machine without cargo
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
     /// The report; docs/performance/DATE.md by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -61,8 +64,11 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     let scripts = root.join("xtask/peers");
     let environment = environment::prepare(&folder, scripts, args.python.as_deref(), args.threads)?;
-    let golden = build(root, "karat-reference", "peer_golden")?;
-    let diff = build(root, "karat-diff", "peer_diff")?;
+    let example = |package, name| match &args.built {
+        Some(folder) => Ok(folder.join(name)),
+        None => build(root, package, name),
+    };
+    let (golden, diff) = (example("karat-reference", "peer_golden")?, example("karat-diff", "peer_diff")?);
     environment.script("mini.py", &[&folder.join("mini").display().to_string()])?;
     let setting = Setting { args, environment: &environment, folder, golden, diff };
     let mut report = Report::new(root, args.threads)?;

@@ -17,7 +17,7 @@ fn sequence(cuts: &[(SpanKind, u32)]) -> Sequence {
 
 /// Steps as (start, end, decode?).
 fn steps(history: History, sequence: Sequence) -> Vec<(u32, u32, bool)> {
-    let schedule = Schedule::new(&Requests { seqs: vec![sequence] }, history).unwrap();
+    let schedule = Schedule::new(&Requests { seqs: vec![sequence] }, history, None).unwrap();
     let steps = schedule.segments.iter().flat_map(|s| &s.steps);
     steps.map(|s| (s.start, s.end, s.phase == Phase::Decode)).collect()
 }
@@ -45,7 +45,7 @@ fn a_history_says_which_rows_are_decoded() {
 fn segments_cover_the_rows_and_know_the_phase() {
     use SpanKind::{Generated as G, Prompt as P};
     let seqs = vec![sequence(&[(P, 4), (G, 2), (P, 3)]), Sequence::prompt("b", vec![0; 3])];
-    let schedule = Schedule::new(&Requests { seqs }, History::Chunked { size: 3 }).unwrap();
+    let schedule = Schedule::new(&Requests { seqs }, History::Chunked { size: 3 }, None).unwrap();
     let mut at = 0;
     for segment in &schedule.segments {
         assert_eq!(segment.rows.start, at);
@@ -66,11 +66,12 @@ fn spans_that_do_not_cover_the_ids_are_refused() {
     let mut gap = whole;
     gap.turns[0].spans[0].start = 1;
     let empty = Sequence::prompt("nothing", Vec::new());
-    let chunks = Schedule::new(&Requests { seqs: vec![Sequence::prompt("a", vec![0])] }, History::Chunked { size: 0 });
+    let chunks =
+        Schedule::new(&Requests { seqs: vec![Sequence::prompt("a", vec![0])] }, History::Chunked { size: 0 }, None);
     assert!(chunks.unwrap_err().to_string().contains("at least one token"));
     for bad in [longer, gap, empty] {
         let name = bad.id.clone();
-        let error = Schedule::new(&Requests { seqs: vec![bad] }, History::Cold).unwrap_err();
+        let error = Schedule::new(&Requests { seqs: vec![bad] }, History::Cold, None).unwrap_err();
         assert!(error.to_string().contains(&format!("sequence {name}")), "{error}");
     }
 }

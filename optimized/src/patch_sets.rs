@@ -1,0 +1,75 @@
+//! Several plans on one model and one set of requests, run in one pass over the weights.
+
+use std::sync::Arc;
+
+use karat_model::{Checkpoint, Result};
+use karat_seam::{Error, Lane, Path as _, Requests, Together};
+
+use crate::layer::{LayerWeights, Resident, run_lanes};
+use crate::optimized::{HeadWeights, Shared};
+use crate::plan::Resolved;
+use crate::{Optimized, Plan};
+
+/// Patch sets that share every weight pass: a linear is decoded once for all of them, in each form that one of them needs.
+pub struct PatchSets {
+    sets: Vec<Optimized>,
+    shared: Arc<Shared>,
+}
+
+impl PatchSets {
+    /// One path a plan, in this order.
+    ///
+    /// # Errors
+    /// As [`Optimized::new`].
+    pub fn new(checkpoint: &Arc<Checkpoint>, requests: &Requests, plans: Vec<Plan>, threads: usize) -> Result<Self> {
+        let shared = Shared::new(threads)?;
+        let one = |plan| Optimized::sharing(checkpoint.clone(), requests.clone(), plan, shared.clone());
+        let sets = plans.into_iter().map(one).collect::<Result<_>>()?;
+        Ok(Self { sets, shared })
+    }
+
+    /// The paths.
+    pub fn sets(&self) -> &[Optimized] {
+        &self.sets
+    }
+
+    /// Linears of layers that were decoded so far, by all sets, together or alone.
+    pub fn weight_loads(&self) -> u64 {
+        self.shared.loads.total()
+    }
+
+    fn members(&self, members: &[usize], lanes: usize) -> karat_seam::Result<Vec<&Optimized>> {
+        let found: Vec<_> = members.iter().filter_map(|i| self.sets.get(*i)).collect();
+        if found.len() == members.len() && found.len() == lanes {
+            return Ok(found);
+        }
+        Err(Error::Request(format!("{lanes} lanes of members {members:?} of {} patch sets", self.sets.len())))
+    }
+}
+
+impl Together for PatchSets {
+    fn layer(&self, l: u16, members: &[usize], lanes: &mut [Lane<'_>]) -> karat_seam::Result<()> {
+        let paths = self.members(members, lanes.len())?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        if l >= first.blocks().layers {
+            return Err(Error::Request(format!("layer {l} of {}", first.blocks().layers)));
+        }
+        let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
+        first.pool().install(|| {
+            let w = LayerWeights::load(&first.checkpoint, &plans, l, &self.shared.loads).map_err(Error::source)?;
+            let w = Arc::new(w);
+            let residents: Vec<Resident<'_>> = paths.iter().map(|path| Resident::with(path, l, w.clone())).collect();
+            run_lanes(&residents.iter().collect::<Vec<_>>(), lanes)
+        })
+    }
+
+    fn head(&self, members: &[usize], lanes: &mut [Lane<'_>]) -> karat_seam::Result<()> {
+        let paths = self.members(members, lanes.len())?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
+        first.pool().install(|| {
+            let w = HeadWeights::load(&first.checkpoint, &plans).map_err(Error::source)?;
+            paths.iter().zip(lanes).try_for_each(|(path, lane)| path.head_lane(&w, lane).map(|_| ()))
+        })
+    }
+}
