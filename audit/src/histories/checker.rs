@@ -124,7 +124,8 @@ impl Checker {
         let misplaced = check_owners(&program, &geometry, layers);
         let facts = Facts::of(&program);
         let ids: Vec<Vec<RowId>> = rows.iter().map(|rows| rows.iter().map(|r| program.rows[*r].id).collect()).collect();
-        let compare = Arc::new(Compare::new(yardstick.clone(), geometry, &program, &names));
+        let config = self.checkpoint.config().clone();
+        let compare = Arc::new(Compare::new(yardstick.clone(), geometry, config, &program, &names));
         let paged = Paged { name: name.to_string(), geometry, program, watch: Some(compare.clone()) };
         let ran = run(&self.serve(paged)?, &rows)?;
         let read = compare.first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -189,6 +190,7 @@ fn logits(own: &[Vec<f32>], cold: &[Vec<f32>], names: &[String], vocab: usize) -
             sequence: name.clone(),
             position: element / vocab,
             at: None,
+            bytes: None,
             read_by: None,
             element: (element % vocab, a, b),
         })

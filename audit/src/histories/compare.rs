@@ -1,9 +1,11 @@
 //! Rows that a history reads from its pages against those that the cold run has there.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use karat_optimized::serving::{Geometry, PageRow, Part, Program, Watch};
+use karat_model::Config;
+use karat_optimized::serving::{Geometry, Layout, PageRow, Part, Program, Watch};
 use karat_seam::Phase;
 
 use super::yardstick::Yardstick;
@@ -21,6 +23,8 @@ pub struct Difference {
     pub position: usize,
     /// Physical page and row in it, where there is one.
     pub at: Option<(u32, usize)>,
+    /// Where engines hold that row by default, in bytes from the start of its page.
+    pub bytes: Option<Range<usize>>,
     /// When it is read: which piece of a forward call, of how many, and its first position and phase; `None` for the
     /// content after the last row.
     pub read_by: Option<(usize, usize, u32, Phase)>,
@@ -36,7 +40,12 @@ impl fmt::Display for Difference {
         }
         write!(f, ", sequence {}, position {}", self.sequence, self.position)?;
         match self.at {
-            Some((page, row)) => write!(f, ", page {page}, row {row}")?,
+            Some((page, row)) => {
+                write!(f, ", page {page}, row {row}")?;
+                if let Some(bytes) = &self.bytes {
+                    write!(f, " (bytes {} to {})", bytes.start, bytes.end - 1)?;
+                }
+            }
             None if self.part.is_some() => f.write_str(", no page in the table")?,
             None => {}
         }
@@ -63,6 +72,7 @@ pub(super) fn first_element(own: &[f32], cold: &[f32]) -> Option<(usize, f32, f3
 pub(super) struct Compare {
     pub(super) yardstick: Arc<Yardstick>,
     pub(super) geometry: Geometry,
+    pub(super) config: Config,
     /// Of each request: its sequence and name, when it brings that to the final context.
     pub(super) sequences: Vec<Option<(u32, String)>>,
     /// Of each piece: its first position and phase.
@@ -73,7 +83,13 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    pub(super) fn new(yardstick: Arc<Yardstick>, geometry: Geometry, program: &Program, names: &[String]) -> Self {
+    pub(super) fn new(
+        yardstick: Arc<Yardstick>,
+        geometry: Geometry,
+        config: Config,
+        program: &Program,
+        names: &[String],
+    ) -> Self {
         let sequence = |(request, is_final): (usize, &bool)| {
             let seq = program.requests[request].0;
             is_final.then(|| (seq, names[seq as usize].clone()))
@@ -85,6 +101,7 @@ impl Compare {
         Self {
             yardstick,
             geometry,
+            config,
             sequences: program.finals.iter().enumerate().map(sequence).collect(),
             pieces: pieces.collect(),
             first: Mutex::new(None),
@@ -112,6 +129,7 @@ impl Watch for Compare {
             sequence: name.clone(),
             position: self.geometry.last_token(row.part, row.index),
             at: row.at,
+            bytes: row.at.map(|(_, r)| Layout::of(row.part, &self.config, &self.geometry).bytes(r).0),
             read_by: self
                 .pieces
                 .get(row.piece)

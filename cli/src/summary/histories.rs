@@ -18,7 +18,7 @@ pub(crate) fn text(report: &HistoriesReport, style: Style) -> String {
         format!("pages      {} tokens; window {}", report.geometry.page, report.geometry.window),
         String::new(),
         style.bold(&format!(
-            "{:<15}{:>6}{:>7}{:>7}{:>8}{:>6}{:>10}  {:<12}{:>8}{:>9}{:>5}  verdict",
+            "{:<15}{:>6}{:>6}{:>7}{:>8}{:>6}{:>9}  {:<9}{:>8}{:>9}{:>4}  verdict",
             "history",
             "rows",
             "again",
@@ -34,7 +34,7 @@ pub(crate) fn text(report: &HistoriesReport, style: Style) -> String {
     ];
     lines.extend(report.rows.iter().map(row));
     lines.push(
-        "own cold run: values read from pages and logits, bit by bit; logits, content, top: from golden".to_string(),
+        "cold run: values read from pages, and logits, bit by bit; logits, content, top: from golden".to_string(),
     );
     for row in &report.rows {
         lines.extend(details(row));
@@ -66,7 +66,7 @@ fn row(row: &HistoryRow) -> String {
     let golden = checked.golden.as_ref();
     let short = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.1e}"));
     format!(
-        "{:<15}{:>6}{:>7}{:>7}{:>8}{:>6}{:>10}  {:<12}{:>8}{:>9}{:>5}  {}",
+        "{:<15}{:>6}{:>6}{:>7}{:>8}{:>6}{:>9}  {:<9}{:>8}{:>9}{:>4}  {}",
         row.history.name(),
         facts.rows,
         facts.again,
@@ -131,6 +131,7 @@ fn history(row: &HistoryRow) -> Value {
         "difference": checked.difference.as_ref().map(|d| json!({
             "layer": d.layer, "part": d.part.map(karat_optimized::serving::Part::name), "sequence": d.sequence,
             "position": d.position, "page": d.at.map(|(page, _)| page), "row": d.at.map(|(_, row)| row),
+            "bytes": d.bytes.as_ref().map(|b| [b.start, b.end]),
             "element": d.element.0, "value": json_number(f64::from(d.element.1)),
             "cold": json_number(f64::from(d.element.2)), "text": d.to_string(),
         })),

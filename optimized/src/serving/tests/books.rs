@@ -108,3 +108,14 @@ fn a_hit_is_by_ids_whole_pages_and_needs_its_window() {
     instance.forget();
     assert!(instance.pools.iter().all(|p| p.free() == p.pages()));
 }
+
+#[test]
+fn bytes_of_a_page_are_those_of_the_spec() {
+    // Records of 584 bytes: 448 e4m3, 64 bf16, 7 scales and a byte of padding; the stride is a multiple of 576.
+    let of = |rows| Layout { rows, data: 448 + 128, scales: 8, align: 576 };
+    assert_eq!((of(256).stride(), of(64).stride(), of(2).stride()), (260 * 576, 65 * 576, 3 * 576));
+    assert_eq!(of(256).bytes(3), (3 * 576..4 * 576, 256 * 576 + 24..256 * 576 + 32));
+    // Index keys: 64 of 128 bytes, then 64 scales of 4.
+    let index = Layout { rows: 64, data: 128, scales: 4, align: 1 };
+    assert_eq!((index.stride(), index.bytes(1)), (64 * 132, (128..256, 64 * 128 + 4..64 * 128 + 8)));
+}
