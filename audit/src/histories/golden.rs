@@ -1,8 +1,8 @@
 //! A history's final content and logits against golden's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use karat_seam::{Data, Recorded, Recorder, RowId, Tap, Tensor};
+use karat_seam::{Data, Recorded, Recorder, RowId, Site, Tap, Tensor};
 
 /// Distance of a history from golden.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,21 +53,29 @@ pub(super) fn compare(own: &Ran, golden: &Ran, rows: &[Vec<RowId>], vocab: usize
             }
             _ => {}
         }
-        let (experts, entries) = match site.tap {
-            Tap::FfnIdx => (changed(own, golden, &rows[*seq as usize]), 0),
-            Tap::AttnSelected => (0, changed(own, golden, &rows[*seq as usize])),
-            _ => (0, 0),
-        };
-        out.decisions = (out.decisions.0 + experts, out.decisions.1 + entries);
+    }
+    for ((site, seq), golden) in &golden.seen.taps {
+        let count = || changed(&own.seen, *site, golden, &rows[*seq as usize]);
+        match site.tap {
+            Tap::FfnIdx => out.decisions.0 += count(),
+            Tap::AttnSelected => out.decisions.1 += count(),
+            _ => {}
+        }
     }
     out
 }
 
-/// Rows whose set of choices is another. Golden's rows are by position.
-fn changed(own: &Recorded, golden: &Recorded, rows: &[RowId]) -> usize {
-    let at: BTreeMap<RowId, usize> = own.rows.iter().enumerate().map(|(i, row)| (*row, i)).collect();
+/// Rows whose set of choices is another. Golden's rows are by position; a history's may be another sequence's, which
+/// shares the beginning.
+fn changed(own: &Recorder, site: Site, golden: &Recorded, rows: &[RowId]) -> usize {
+    let mut at: BTreeMap<RowId, (&Tensor, usize)> = BTreeMap::new();
+    for seq in rows.iter().map(|row| row.seq).collect::<BTreeSet<u32>>() {
+        if let Some(seen) = own.get(site, seq) {
+            at.extend(seen.rows.iter().enumerate().map(|(i, row)| (*row, (&seen.tensor, i))));
+        }
+    }
     let differs = |(position, row): &(usize, &RowId)| match at.get(row) {
-        Some(i) => choices(&own.tensor, *i) != choices(&golden.tensor, *position),
+        Some((tensor, i)) => choices(tensor, *i) != choices(&golden.tensor, *position),
         None => true,
     };
     rows.iter().enumerate().filter(differs).count()
