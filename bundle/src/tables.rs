@@ -228,10 +228,12 @@ table! {
         worst_margin_golden: f64,
         /// Candidate's smallest margin over the answer.
         worst_margin_candidate: f64,
-        /// Nearness to golden without the history: KL from golden as it is over the sum of it and KL from golden with the
-        /// last turn only. Over 0.5 the history is lost. Empty where the two are alike or it was not measured.
+        /// Nearness to golden without the history, 0 to 1: d over d + KL from golden with the last turn only, where d is KL
+        /// from golden as it is, or half of KL between the two goldens if that is less. Over 0.5 the history is lost. Empty
+        /// where the two are alike or it was not measured.
         amnesia: Option<f64>,
-        /// repetition, amnesia, token salad, truncated (skipped, not lost), or fine: it reads well, right or wrong.
+        /// repetition, amnesia, token salad, truncated (skipped, not lost), wrong value (it reads well and is not what was
+        /// told), or fine.
         symptom: String,
         /// Last layer at which golden, taking over the candidate's streams, still restores a lost answer; the number of
         /// layers when the head loses it.
@@ -250,7 +252,8 @@ table! {
         patch_set: String,
         /// Number of the question within its conversation.
         question: u64,
-        /// Kind of question: fact, own_answer, tool_result, corrected, interrupted, tally, topic, check_digit or reasoning.
+        /// Kind of question: fact, own_answer, tool_result, corrected, interrupted, tally, topic, check_digit, reasoning or
+        /// recorded (the answer of an imported conversation).
         kind: String,
         /// Tokens of the expected answer.
         answer_tokens: u64,

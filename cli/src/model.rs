@@ -14,6 +14,9 @@ pub(crate) const SEED: u64 = 0;
 /// Label of the default model.
 pub(crate) const LABEL: &str = "mini golden model";
 
+/// The longest conversations that the default model was trained on (its card's recipe).
+pub(crate) const TRAINED_TOKENS: usize = 16384;
+
 /// A model and whether it is one with random weights.
 pub(crate) struct Source {
     pub(crate) checkpoint: Arc<Checkpoint>,

@@ -5,91 +5,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use karat_model::prompt::{Encoder, EncodingTexts, Tokenizer, special};
-use karat_model::{Geometry, new_model};
-use serde_json::{Map, Value, json};
+use karat_model::{Geometry, new_model, words_json};
 
 use karat_scenarios::grammar::families::{Family, draw, schema};
 use karat_scenarios::grammar::marks::{clean, strip};
 use karat_scenarios::grammar::random::Random;
 use karat_scenarios::grammar::words::{LETTERS, TOOLS};
 
-const SPECIAL: [&str; 12] = [
-    special::USER,
-    special::ASSISTANT,
-    special::THINK,
-    special::END_THINK,
-    special::DSML,
-    special::LATEST_REMINDER,
-    special::ACTION,
-    special::QUERY,
-    special::AUTHORITY,
-    special::DOMAIN,
-    special::TITLE,
-    special::READ_URL,
-];
 /// Digits stand alone; words with the space before them, runs of other signs likewise; newlines together.
 const SPLIT: &str = r"\p{N}| ?[\p{L}_]+| ?[^\s\p{L}\p{N}_]+|\n+|\s";
 /// A word must occur in this many of the sample's conversations.
 const OFTEN: usize = 4;
 const SAMPLE: u64 = 1500;
-
-/// The printable character that byte-level BPE writes for each byte.
-fn byte_alphabet() -> Vec<char> {
-    let mut next = 0x100;
-    (0..=255_u8)
-        .map(|byte| {
-            if matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff) {
-                char::from(byte)
-            } else {
-                next += 1;
-                char::from_u32(next - 1).unwrap_or(char::REPLACEMENT_CHARACTER)
-            }
-        })
-        .collect()
-}
-
-/// tokenizer.json with these words after bytes and special tokens, filled up to `size` ids with placeholders.
-fn tokenizer_json(words: &[String], size: usize) -> String {
-    let mut tokens: Vec<String> = [special::BOS, special::EOS, special::PAD].map(str::to_owned).to_vec();
-    tokens.extend(byte_alphabet().into_iter().map(String::from));
-    let bytes = 3..tokens.len();
-    tokens.extend(SPECIAL.map(str::to_owned));
-    let specials = tokens.len();
-    tokens.extend(words.iter().cloned());
-    let fill = tokens.len();
-    tokens.extend((0..size.saturating_sub(fill)).map(|i| format!("<｜place▁holder▁no▁{i}｜>")));
-    let added: Vec<Value> = (0..tokens.len())
-        .filter(|id| !bytes.contains(id) && !(specials..fill).contains(id))
-        .map(|id| {
-            // The released file marks the thinking and DSML tokens as not special: a decoder shows them.
-            let shown = [special::THINK, special::END_THINK, special::DSML].contains(&tokens[id].as_str());
-            json!({
-                "id": id, "content": tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": !shown,
-            })
-        })
-        .collect();
-    let vocab: Map<String, Value> = tokens.iter().enumerate().map(|(id, t)| (t.clone(), json!(id))).collect();
-    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
-    let split = json!({ "type": "Split", "pattern": { "Regex": SPLIT }, "behavior": "Isolated", "invert": false });
-    let file = json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": added,
-        "normalizer": null,
-        "pre_tokenizer": { "type": "Sequence", "pretokenizers": [split, bytes] },
-        "post_processor": null,
-        "decoder": bytes,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            // A piece that is a word of the vocabulary is that word; any other is spelled in bytes.
-            "ignore_merges": true, "vocab": vocab, "merges": [],
-        },
-    });
-    serde_json::to_string_pretty(&file).unwrap_or_default() + "\n"
-}
 
 /// The pieces of a text, in the byte alphabet.
 fn pieces(tokenizer: &tokenizers::Tokenizer, text: &str) -> Result<BTreeSet<String>> {
@@ -115,7 +42,7 @@ pub fn write(out: &Path, size: usize) -> Result<String> {
     let encoding =
         new_model(Geometry::Default, 0).get("encoding.json").context("a made model has encoding.json")?.clone();
     let texts = EncodingTexts::from_json(&encoding)?;
-    let bare = tokenizers::Tokenizer::from_bytes(tokenizer_json(&[], 0)).map_err(|e| anyhow!("{e}"))?;
+    let bare = tokenizers::Tokenizer::from_bytes(words_json(&[], Some(SPLIT), 0)).map_err(|e| anyhow!("{e}"))?;
     let mut fixed = BTreeSet::new();
     let filled = texts
         .tools_template
@@ -144,10 +71,10 @@ pub fn write(out: &Path, size: usize) -> Result<String> {
         found.into_iter().filter(|(w, n)| *n >= OFTEN && !fixed.contains(w)).map(|(w, n)| (n, w)).collect();
     words.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let all: Vec<String> = fixed.into_iter().chain(words.into_iter().map(|(_, w)| w)).collect();
-    let ids = 3 + 256 + SPECIAL.len() + all.len();
+    let ids = 256 + special::ALL.len() + all.len();
     ensure!(ids <= size, "the words need {ids} ids, more than {size}");
     std::fs::create_dir_all(out)?;
-    let text = tokenizer_json(&all, ids.next_multiple_of(32));
+    let text = words_json(&all, Some(SPLIT), ids.next_multiple_of(32));
     Tokenizer::from_json("tokenizer.json", text.as_bytes())?;
     std::fs::write(out.join("tokenizer.json"), text)?;
     std::fs::write(out.join("encoding.json"), &encoding)?;

@@ -11,33 +11,46 @@ pub struct Builtin {
     pub name: &'static str,
     /// The file.
     pub toml: &'static str,
+    /// It takes minutes, so it runs only when it is named.
+    pub long: bool,
 }
 
 macro_rules! library {
-    ($($name:literal,)+) => {
-        const ALL: &[Builtin] =
-            &[$(Builtin { name: $name, toml: include_str!(concat!("../library/", $name, ".toml")) },)+];
+    ($($name:literal $($long:ident)?,)+) => {
+        const ALL: &[Builtin] = &[$(Builtin {
+            name: $name,
+            toml: include_str!(concat!("../library/", $name, ".toml")),
+            long: library!(@is $($long)?),
+        },)+];
     };
+    (@is) => { false };
+    (@is long) => { true };
 }
 
 library! {
     "tic-tac-toe",
     "to-a-file",
-    "chunked-tools",
+    "chunked-tools" long,
     "turn-two",
     "own-answer",
     "needle-2k",
     "needle-8k",
-    "needle-16k",
-    "needle-32k",
+    "needle-16k" long,
+    "needle-32k" long,
+    "recall-2k",
+    "recall-8k",
+    "recall-32k" long,
     "length-phase",
-    "chunk-edge",
+    "fact-edges",
+    "chunk-edge" long,
+    "chunk-phase" long,
     "tool-result",
     "thinking-kept",
     "thinking-dropped",
     "shared-prefix",
     "corrections",
-    "long-corrections",
+    "latest-value",
+    "long-corrections" long,
     "tally",
     "burst",
     "long-answer",

@@ -11,7 +11,9 @@ pub enum Symptom {
     TokenSalad,
     /// Ended by a length limit, or by the end of what was recorded, before the answer was whole.
     Truncated,
-    /// It reads well; whether it is right is another question.
+    /// It reads well and is not what was told: the history is there, a value in it is lost or taken for another.
+    WrongValue,
+    /// The answer that was told.
     Fine,
 }
 
@@ -23,6 +25,7 @@ impl Symptom {
             Self::Amnesia => "amnesia",
             Self::TokenSalad => "token salad",
             Self::Truncated => "truncated",
+            Self::WrongValue => "wrong value",
             Self::Fine => "fine",
         }
     }
@@ -47,9 +50,9 @@ pub struct Looks<'a> {
     pub truncated: bool,
 }
 
-/// Nearer (in KL) to golden without the history than to golden with it. A model that saw the last turn only is at 1, one
-/// with another conversation's history at about 0.7. A confident wrong value of the right kind, which golden without the
-/// history takes for about as likely as any other, lies at 0.5 to 0.6 and is called amnesia too: the number stands beside.
+/// Nearer (in KL) to golden without the history than to golden with it, and nearer by half than golden with it is. A model
+/// that saw the last turn only is at 1; a confident wrong value of the right kind, which golden without the history takes
+/// for about as likely as nine others, lies at about 1/3.
 const FORGOTTEN: f64 = 0.5;
 
 /// The symptom. A right answer can still be a symptom of nothing but repetition behind it.
@@ -65,7 +68,7 @@ pub fn symptom(looks: &Looks<'_>) -> Symptom {
     } else if looks.amnesia.is_some_and(|a| a > FORGOTTEN) {
         Symptom::Amnesia
     } else {
-        Symptom::Fine
+        Symptom::WrongValue
     }
 }
 

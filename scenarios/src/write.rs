@@ -21,7 +21,7 @@ impl Scenario {
     /// The text of a file that holds this conversation, with what is told and asked.
     ///
     /// # Errors
-    /// A message whose fields have no form in a file (several texts, arguments that are no text, a task).
+    /// A message whose fields have no form in a file (arguments that are no text).
     pub fn to_toml(&self) -> Result<String> {
         // Writing to a String cannot fail.
         let mut out = format!("format = {}\ntitle = {}\n", quoted(FORMAT), quoted(&self.title));
@@ -50,12 +50,26 @@ impl Scenario {
 }
 
 fn write_message(out: &mut String, m: &Message, cut: Option<Interruption>, marks: &[Marked]) -> Result<()> {
-    if m.content.len() > 1 || m.task.is_some() || m.response_format.is_some() || m.wo_eos {
-        return Err(Error::input("this message has no form in a scenario file"));
-    }
     let _ = write!(out, "\n[[messages]]\nrole = {}\n", quoted(m.role.name()));
-    let content = m.content.first().map_or("", String::as_str);
-    let _ = writeln!(out, "content = {}", quoted(content));
+    match &m.content[..] {
+        [] => out.push_str("content = \"\"\n"),
+        [content] => {
+            let _ = writeln!(out, "content = {}", quoted(content));
+        }
+        parts => {
+            let part = |text: &String| format!("{{ type = \"text\", text = {} }}", quoted(text));
+            let _ = writeln!(out, "content = [{}]", parts.iter().map(part).collect::<Vec<_>>().join(", "));
+        }
+    }
+    if let Some(task) = m.task {
+        let _ = writeln!(out, "task = {}", quoted(task.name()));
+    }
+    if let Some(format) = &m.response_format {
+        let _ = writeln!(out, "response_format = {}", quoted(&format.dumps()));
+    }
+    if m.wo_eos {
+        out.push_str("wo_eos = true\n");
+    }
     if let Some(reasoning) = &m.reasoning_content {
         let _ = writeln!(out, "reasoning_content = {}", quoted(reasoning));
     }

@@ -4,10 +4,12 @@
 #![expect(clippy::manual_midpoint, reason = "two nibbles a byte is no midpoint")]
 #![expect(clippy::neg_cmp_op_on_partial_ord, reason = "a NaN must count as worse")]
 
+mod ablate;
 mod ablations;
 mod audit_runs;
 mod broken_inputs;
 mod broken_inputs_random;
+mod card;
 mod checkpoint;
 mod clean_candidate;
 mod contract_speed;

@@ -1,5 +1,6 @@
 //! Recall of candidates that are broken on purpose, on the golden model: what is lost, what it looks like, and where.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -10,7 +11,10 @@ use karat_model::Checkpoint;
 use karat_model::prompt::{Encoder, Tokenizer};
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Content;
-use karat_seam::{Blocks, Data, Lane, Layer, Op, Path, Requests, Result, Sequence, Streams, Tensor, Visitor};
+use karat_seam::{
+    Blocks, Data, DataMut, Lane, Layer, Op, Path, Requests, Result, RowId, Sequence, Site, Streams, Tap, Tensor,
+    TensorMut, Visitor, Want,
+};
 
 /// Golden with a fault.
 struct Broken {
@@ -20,9 +24,41 @@ struct Broken {
     layer: Option<u16>,
     /// Every row of logits says this id.
     stuck: Option<usize>,
+    /// Entries of these positions are gone from the cache for every later position.
+    dropped: Option<Range<usize>>,
 }
 
-struct BrokenLayer<'a>(Box<dyn Layer + 'a>, bool);
+struct BrokenLayer<'a> {
+    inner: Box<dyn Layer + 'a>,
+    negates: bool,
+    drops: Option<Drops>,
+}
+
+/// Nobody attends to entries that hold one of these positions.
+#[derive(Clone)]
+struct Drops {
+    positions: Range<usize>,
+    ratio: usize,
+}
+
+impl Visitor for Drops {
+    fn want(&self, at: Site) -> Want {
+        if at.tap == Tap::AttnSelected { Want::Write } else { Want::Skip }
+    }
+
+    fn visit(&mut self, _: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
+        let width = tensor.shape[1];
+        let DataMut::U8(mask) = tensor.data else { panic!("a mask") };
+        let gone =
+            |entry: usize| entry * self.ratio < self.positions.end && (entry + 1) * self.ratio > self.positions.start;
+        for (row, mask) in rows.iter().zip(mask.chunks_exact_mut(width.max(1))) {
+            if row.pos as usize >= self.positions.end {
+                mask.iter_mut().enumerate().filter(|(entry, _)| gone(*entry)).for_each(|(_, m)| *m = 0);
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Path for Broken {
     fn name(&self) -> String {
@@ -46,7 +82,9 @@ impl Path for Broken {
     }
 
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>> {
-        Ok(Box::new(BrokenLayer(self.inner.layer(l)?, self.layer == Some(l))))
+        let ratio = [0, 0, 4, 128, 4, 128, 4][usize::from(l)];
+        let drops = self.dropped.clone().filter(|_| ratio > 0).map(|positions| Drops { positions, ratio });
+        Ok(Box::new(BrokenLayer { inner: self.inner.layer(l)?, negates: self.layer == Some(l), drops }))
     }
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
@@ -64,17 +102,31 @@ impl Path for Broken {
 
 impl Layer for BrokenLayer<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        self.0.run(lanes)?;
-        for lane in lanes.iter_mut().filter(|_| self.1) {
-            let out = lane.out.as_mut().expect("a layer fills every lane");
-            let Data::F32(values) = &mut out.streams.data.data else { panic!("golden computes in f32") };
-            values.iter_mut().for_each(|v| *v = -*v);
+        let Some(drops) = &self.drops else { return self.negated(lanes) };
+        for lane in lanes {
+            let mut see = drops.clone();
+            let mut blind = [Lane::new(lane.x, &mut see)];
+            self.inner.run(&mut blind)?;
+            let [blind] = blind;
+            lane.out = blind.out;
         }
         Ok(())
     }
 
     fn has_op(&self, op: Op) -> bool {
-        self.0.has_op(op)
+        self.inner.has_op(op)
+    }
+}
+
+impl BrokenLayer<'_> {
+    fn negated(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
+        self.inner.run(lanes)?;
+        for lane in lanes.iter_mut().filter(|_| self.negates) {
+            let out = lane.out.as_mut().expect("a layer fills every lane");
+            let Data::F32(values) = &mut out.streams.data.data else { panic!("golden computes in f32") };
+            values.iter_mut().for_each(|v| *v = -*v);
+        }
+        Ok(())
     }
 }
 
@@ -104,7 +156,7 @@ impl Place {
 
     fn broken(&self) -> Broken {
         let requests = self.inputs.requests.clone();
-        Broken { inner: self.golden(requests.clone()), requests, layer: None, stuck: None }
+        Broken { inner: self.golden(requests.clone()), requests, layer: None, stuck: None, dropped: None }
     }
 
     fn rows(&self, path: &dyn Path) -> Vec<RecallRow> {
@@ -181,4 +233,56 @@ fn a_candidate_with_another_history_has_amnesia() {
     let row = rows.iter().rfind(|r| r.kind == "fact").unwrap();
     assert_eq!((row.symptom.as_str(), row.matched_golden), ("amnesia", row.answer_tokens), "{row:?}");
     assert!(row.amnesia.unwrap() > 0.5 && row.matched_candidate < row.answer_tokens, "{row:?}");
+}
+
+/// Every turn between the telling of the last questions' facts and the first question is gone from the cache.
+#[test]
+fn a_candidate_without_the_last_turns_has_amnesia() {
+    let place = place("maker = \"needle\"\ncontext = 700\nfacts = 6\nseed = 34");
+    let asks = &place.inputs.asks[0];
+    let first_asked = asks.iter().map(|a| a.answer.end as usize - a.alone.len()).min().unwrap();
+    let mut told: Vec<usize> = asks.iter().filter(|a| a.kind == "fact").map(|a| a.told.unwrap() as usize).collect();
+    told.sort_unstable();
+    // The latter half of the facts, with a few words before the value.
+    let lost_from = told[3] - 16;
+    let broken = Broken { dropped: Some(lost_from..first_asked), ..place.broken() };
+    let rows = place.rows(&broken);
+    println!("lost from {lost_from} to {first_asked}");
+    let (mut lost, mut kept) = (0, 0);
+    for row in rows.iter().filter(|r| r.kind == "fact") {
+        let told = asks[row.question as usize].told.unwrap() as usize;
+        println!("told at {told}: {} {:?} as {:?}, amnesia {:?}", row.symptom, row.expected, row.said, row.amnesia);
+        if told >= lost_from {
+            assert_eq!((row.symptom.as_str(), row.matched_golden), ("amnesia", row.answer_tokens), "{row:?}");
+            lost += 1;
+        } else {
+            assert_eq!((row.symptom.as_str(), row.matched_candidate), ("fine", row.answer_tokens), "{row:?}");
+            kept += 1;
+        }
+    }
+    assert_eq!((lost, kept), (3, 3));
+}
+
+/// One token in the cache is another one: the value that is told then is not the right one, and nothing else is lost.
+#[test]
+fn a_candidate_with_one_wrong_token_says_a_wrong_value() {
+    let place = place("maker = \"needle\"\ncontext = 500\nfacts = 4\nseed = 35");
+    let (sequence, asks) = (&place.inputs.requests.seqs[0], &place.inputs.asks[0]);
+    let ask = asks.iter().rfind(|a| a.kind == "fact").unwrap();
+    let other =
+        asks.iter().find(|a| a.kind == "fact" && a.answer.len() == ask.answer.len() && a.expected != ask.expected);
+    let other = other.expect("another value of this kind");
+    let mut ids = sequence.ids.to_vec();
+    let (told, from) = (ask.told.unwrap() as usize, other.told.unwrap() as usize);
+    ids.copy_within(from..from + ask.answer.len(), told);
+    let requests = Requests { seqs: vec![Sequence { ids: ids.into(), ..sequence.clone() }] };
+    let broken = Broken { inner: place.golden(requests), ..place.broken() };
+    let rows = place.rows(&broken);
+    let row = rows.iter().rfind(|r| r.kind == "fact").unwrap();
+    println!("{:?} as {:?}, amnesia {:?}", row.expected, row.said, row.amnesia);
+    assert_eq!((row.symptom.as_str(), row.said.as_str()), ("wrong value", other.expected.as_str()), "{row:?}");
+    assert!(row.amnesia.unwrap() < 0.45 && row.matched_golden == row.answer_tokens, "{row:?}");
+    // The others stand.
+    let wrong = rows.iter().filter(|r| r.matched_candidate < r.answer_tokens).count();
+    assert!(wrong <= 2, "{rows:?}");
 }

@@ -1,15 +1,17 @@
 //! `karat recall`: golden and candidates over many conversations, logits only.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Walls, judge};
 use karat_optimized::{History, Optimized, Plan};
 use karat_reference::{Golden, Mode};
+use karat_scenarios::Ask;
 use karat_seam::{Path, Requests};
 
 use super::answers::{Picked, answers};
-use super::{Asked, free, last_row, pass, rows, searcher};
+use super::{Asked, SEARCHED, free, last_row, pass, rows, searcher};
 use crate::job::{Inputs, Job, peak_memory};
 use crate::progress::Steps;
 use crate::{Result, Subject, finish};
@@ -25,9 +27,12 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
     let mut run = job.provenance();
     run.policy = Policy { recall_margin: margin.filter(|_| set.is_some()), ..Policy::default() };
     let batches = batches(&job.inputs);
-    let mut steps = Steps::new(job.progress, job.stop, batches.len() as u64 * 2);
+    let paths = if set.is_some() { 2 } else { 1 };
+    let mut steps = Steps::new(job.progress, job.stop, batches.len() as u64 * paths);
     let mut wall = Walls::default();
     let mut found: Vec<RecallRow> = Vec::new();
+    // Conversations whose lost answers were traced to a layer: of the run, not of a batch.
+    let searched = Cell::new(0);
     let mut passes = 0.0;
     for batch in &batches {
         let part = Job { inputs: part(&job.inputs, batch), ..job.again() };
@@ -63,7 +68,15 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
         wall.candidate += begun.elapsed().as_secs_f64();
         passes += 1.0;
         let asked = Asked { patch_set: name.clone(), history: history.to_string(), answers, phases };
-        let mut new = rows(&part, &[asked], &searcher(&part, vec![(name.clone(), plan.clone())]))?;
+        let layers = searcher(&part, vec![(name.clone(), plan.clone())]);
+        let search = |set: &str, seq: usize, asks: &[Ask]| {
+            if searched.get() == SEARCHED {
+                return Ok(Vec::new());
+            }
+            searched.set(searched.get() + 1);
+            layers(set, seq, asks)
+        };
+        let mut new = rows(&part, &[asked], &search)?;
         free::run(&part, &mut new, Some(&plan))?;
         found.append(&mut new);
     }

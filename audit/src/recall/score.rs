@@ -95,12 +95,17 @@ fn distance(a: &Tensor, b: &Tensor) -> Result<(f64, f64)> {
     Ok((found.iter().map(|p| p.kl).sum::<f64>() / n, found.iter().map(|p| p.js).sum::<f64>() / n))
 }
 
-/// Nearness to golden without the history, 0 to 1; `None` where golden is the same with and without, or a logit of the
+/// Nearness to golden without the history, 0 to 1: d / (d + KL(alone, candidate)), where d is the lesser of
+/// KL(golden, candidate) and half of KL(alone, golden). Over 0.5 the candidate is nearer to golden without the history than
+/// to golden with it, and nearer by half than golden with it is. The second condition tells a confident wrong value from a
+/// lost history: without history golden takes many values for as likely, so whatever is sure of one of them is far from
+/// that, the right value as far as a wrong one. `None` where golden is the same with and without, or a logit of the
 /// candidate is no number.
 pub(crate) fn amnesia(golden: &Tensor, candidate: &Tensor, alone: &Tensor) -> Result<Option<f64>> {
-    let (_, apart) = distance(golden, alone)?;
+    let (between, apart) = distance(alone, golden)?;
     let ((whole, _), (last, _)) = (distance(golden, candidate)?, distance(alone, candidate)?);
-    let share = if whole.is_infinite() && last.is_finite() { 1.0 } else { whole / (whole + last) };
+    let near = if whole > between / 2.0 { between / 2.0 } else { whole };
+    let share = near / (near + last);
     // A NaN divergence is told apart from nothing.
     Ok((apart >= TOLD_APART && share.is_finite()).then_some(share))
 }

@@ -1,10 +1,11 @@
 //! `karat scenario import`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use karat_model::prompt::{Encoder, Tokenizer};
 use karat_model::{Error, Plain};
+use karat_scenarios::Scenario;
 use karat_scenarios::import::{self, Exchange, Served};
 use karat_scenarios::prompt_diff::{Comparison, Finding, ModeFrom, compare};
 use serde_json::{Value, json};
@@ -42,12 +43,18 @@ pub(crate) struct Import {
     /// Checkpoint folder with tokenizer.json and encoding.json; without it the default model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
+    /// Also write the conversations down as scenarios, one file each, into this new folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Mode of the prompts; by default what a request says, or else the nearer of the two
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<Mode>,
 }
 
 pub(crate) fn run(args: &Import, globals: Globals) -> Result<u8> {
+    if let Some(out) = &args.out {
+        super::scenario::refuse_existing(out)?;
+    }
     let label = args.file.display().to_string();
     let unreadable = |e: std::io::Error| Error::input("the file can't be read").at(&label).found(e);
     let size = std::fs::metadata(&args.file).map_err(unreadable)?.len();
@@ -82,21 +89,45 @@ pub(crate) fn run(args: &Import, globals: Globals) -> Result<u8> {
     }
     let pairs: Vec<(&Exchange, Option<&Comparison>)> =
         exchanges.iter().zip(compared.iter().map(Option::as_ref)).collect();
+    let written = args.out.as_deref().map(|out| write(out, &args.file, &pairs, thinking)).transpose()?;
     if globals.json {
         let exchanges: Vec<Value> = pairs.iter().map(|(e, c)| as_json(e, *c)).collect();
-        output::json(&json!({"exchanges": exchanges}));
+        output::json(&json!({"exchanges": exchanges, "scenarios": args.out, "files": written}));
     } else {
-        output::stdout(&pairs.iter().map(|(e, c)| as_text(e, *c)).collect::<Vec<_>>().join("\n\n"));
+        let mut texts: Vec<String> = pairs.iter().map(|(e, c)| as_text(e, *c)).collect();
+        if let (Some(out), Some(files)) = (&args.out, &written) {
+            let n = files.len();
+            texts.push(format!("{}: {n} conversation{}", out.display(), if n == 1 { "" } else { "s" }));
+        }
+        output::stdout(&texts.join("\n\n"));
     }
     let mut of_prompts = compared.iter().flatten();
     let broken = of_prompts.clone().any(|c| c.first.is_some());
     Ok(if broken {
         FAIL
-    } else if of_prompts.next().is_none() {
+    } else if of_prompts.next().is_none() && written.is_none() {
         UNPROVEN
     } else {
         0
     })
+}
+
+/// The conversations as scenario files: `STEM-NUMBER.toml`, in the mode that their prompts were compared in.
+fn write(
+    out: &Path,
+    file: &Path,
+    pairs: &[(&Exchange, Option<&Comparison>)],
+    thinking: Option<bool>,
+) -> Result<Vec<String>> {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
+    let stem: String = stem.chars().map(plain).take(100).collect();
+    let one = |(i, (exchange, comparison)): (usize, &(&Exchange, Option<&Comparison>))| {
+        let thinking = comparison.map(|c| c.options.thinking).or(thinking);
+        exchange.scenario(&format!("{stem}-{i:03}"), thinking).map_err(|e| e.at(&exchange.place))
+    };
+    let made: Vec<Scenario> = pairs.iter().enumerate().map(one).collect::<karat_model::Result<_>>()?;
+    super::scenario::write_all(out, &made)
 }
 
 fn mode(comparison: &Comparison) -> &'static str {

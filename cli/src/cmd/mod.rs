@@ -10,6 +10,7 @@ mod patches;
 mod recall;
 mod scenario;
 mod trace;
+mod verify;
 
 use crate::args::{Cli, Command};
 use crate::failure::Result;

@@ -23,12 +23,14 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         }
     };
     let source = model::open(args.model.as_deref())?;
-    let all: Vec<String> = karat_scenarios::list().iter().map(|b| b.name.to_owned()).collect();
-    let names = if args.scenarios.is_empty() { &all } else { &args.scenarios };
+    let some = karat_scenarios::list().iter().filter(|b| args.all || !b.long);
+    let some: Vec<String> = some.map(|b| b.name.to_owned()).collect();
+    let names = if args.scenarios.is_empty() { &some } else { &args.scenarios };
     let inputs = inputs::scenarios(&source.checkpoint, names)?;
     if inputs.asks.iter().all(Vec::is_empty) {
         return Err(Failure::usage("these scenarios ask nothing (no `answers`): there is nothing to recall"));
     }
+    let longest = inputs.requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
     let progress = Progress::new(globals);
     let job = Job {
         checkpoint: source.checkpoint.clone(),
@@ -44,8 +46,14 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         progress: &progress,
         stop: stop::on_interrupt(),
     };
-    let bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
+    let mut bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
     progress.finish();
+    let trained = model::TRAINED_TOKENS;
+    if args.model.is_none() && longest > trained {
+        let note =
+            format!("the mini golden model was never trained on more than {trained} tokens; these are {longest}");
+        bundle.run.notes.push(note);
+    }
     if let Some(out) = &args.out {
         karat_bundle::write(out, &bundle)?;
     }

@@ -88,13 +88,30 @@ fn ask(a: &Ask) -> serde_json::Value {
 
 /// One file a conversation, in a folder that was not there before.
 fn generate(name: &str, out: &Path, dir: Option<&Path>, globals: Globals) -> Result<u8> {
-    if out.exists() {
-        return Err(Failure::usage(format!("{}: exists already; name a new folder", out.display())));
-    }
+    refuse_existing(out)?;
     let (.., made) = conversations(name, dir)?;
+    let files = write_all(out, &made)?;
+    if globals.json {
+        output::json(&json!({"scenarios": out, "files": files}));
+    } else {
+        output::stdout(&format!("{}: {} conversations", out.display(), files.len()));
+    }
+    Ok(0)
+}
+
+/// A folder of results is a new one.
+pub(crate) fn refuse_existing(out: &Path) -> Result<()> {
+    match out.exists() {
+        true => Err(Failure::usage(format!("{}: exists already; name a new folder", out.display()))),
+        false => Ok(()),
+    }
+}
+
+/// Writes scenarios, one file each, into a folder that was not there before; the names of the files.
+pub(crate) fn write_all(out: &Path, made: &[Scenario]) -> Result<Vec<String>> {
     let failed = |e: std::io::Error| Failure::usage(format!("{}: cannot be written: {e}", out.display()));
     let mut texts = Vec::new();
-    for scenario in &made {
+    for scenario in made {
         texts.push((format!("{}.toml", scenario.name), scenario.to_toml()?));
     }
     // Whole or not at all: written beside its place, then renamed.
@@ -106,11 +123,5 @@ fn generate(name: &str, out: &Path, dir: Option<&Path>, globals: Globals) -> Res
         std::fs::write(partial.join(file), text).map_err(failed)?;
     }
     std::fs::rename(partial, out).map_err(failed)?;
-    let files: Vec<&String> = texts.iter().map(|(file, _)| file).collect();
-    if globals.json {
-        output::json(&json!({"scenarios": out, "files": files}));
-    } else {
-        output::stdout(&format!("{}: {} conversations", out.display(), files.len()));
-    }
-    Ok(0)
+    Ok(texts.into_iter().map(|(file, _)| file).collect())
 }

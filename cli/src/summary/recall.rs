@@ -95,6 +95,7 @@ pub(super) fn tables(bundle: &Bundle, style: Style) -> Vec<String> {
             }
         }
         lines.push(symptoms(&rows));
+        lines.push(blind(&rows));
     }
     if !lines.is_empty() {
         lines.push(
@@ -128,9 +129,33 @@ pub(super) fn short(bundle: &Bundle, style: Style) -> Vec<String> {
 }
 
 fn symptoms(rows: &[&RecallRow]) -> String {
-    let found = groups(rows, &["repetition", "amnesia", "token salad", "truncated", "fine"], |r| r.symptom.clone());
+    let found = groups(rows, &["repetition", "amnesia", "token salad", "truncated", "wrong value", "fine"], |r| {
+        r.symptom.clone()
+    });
     let words: Vec<String> = found.iter().map(|l| format!("{} {}", l.rows.len(), l.name)).collect();
     format!("answers look: {}", words.join(", "))
+}
+
+/// Measures of the surface, means over right answers beside those over wrong ones: to show that they are blind.
+fn blind(rows: &[&RecallRow]) -> String {
+    let rows = || rows.iter().copied().filter(|r| counts(r));
+    let pair = |of: &dyn Fn(&RecallRow) -> Option<f64>| {
+        [true, false].map(|right| {
+            let found: Vec<f64> = rows().filter(|r| candidate_is_right(r) == right).filter_map(of).collect();
+            match found.len() {
+                0 => "-".to_owned(),
+                n => format!("{:.2}", found.iter().sum::<f64>() / n as f64),
+            }
+        })
+    };
+    let cells: [(&str, &dyn Fn(&RecallRow) -> Option<f64>); 4] = [
+        ("gzip", &|r| r.gzip_ratio),
+        ("unique words", &|r| r.unique_word_ratio),
+        ("word run", &|r| r.max_word_run.map(|v| v as f64)),
+        ("line repeat", &|r| r.max_line_repeat.map(|v| v as f64)),
+    ];
+    let cells: Vec<String> = cells.iter().map(|(name, of)| format!("{name} {}", pair(of).join("|"))).collect();
+    format!("blind to it, right|wrong: {}", cells.join(", "))
 }
 
 /// The same as json.

@@ -19,7 +19,7 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 12] = [
+    let cases: [&[&str]; 11] = [
         &["gate", "--policy", "karat.toml"],
         &["bisect", "--over", "layers"],
         &["isolate"],
@@ -31,7 +31,6 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--rerun"],
         &["audit", "--partition", "1/2"],
         &["audit", "--backend", "cuda"],
-        &["patches", "--verify"],
     ];
     for args in cases {
         let ran = karat(dir.path(), args).expect(2);

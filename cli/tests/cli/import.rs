@@ -56,3 +56,27 @@ fn what_can_t_be_compared_or_read_says_so() {
     let dir = tempfile::tempdir().unwrap();
     karat(dir.path(), &["scenario", "import", "absent.log"]).expect(3);
 }
+
+#[test]
+fn an_imported_conversation_is_a_scenario_that_renders_and_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    std::fs::write(at.join("my server.log"), log(RIGHT)).unwrap();
+    karat(at, &["model", "new", "--geometry", "mini", "--out", "mini"]).expect(0);
+    let import = ["scenario", "import", "my server.log", "--model", "mini", "--out", "talks"];
+    let text = karat(at, &import).expect(0).stdout;
+    assert!(text.ends_with("talks: 1 conversation\n"), "{text}");
+    let file = "talks/my-server-000.toml";
+    let shown = karat(at, &["scenario", "render", file, "--model", "mini", "--json"]).expect(0).json();
+    assert_eq!(shown["text"], format!("{RIGHT}ok<｜end▁of▁sentence｜>"));
+    let asked = &shown["questions"][0];
+    assert_eq!((&asked["kind"], &asked["expected"]), (&"recorded".into(), &"ok".into()), "{shown}");
+    let recall = karat(at, &["recall", file, "--model", "mini", "--golden", "--quiet", "--json"]).expect(0).json();
+    assert_eq!(recall["recall"][0]["answers"], 1, "{recall}");
+    // The folder is a new one, and without a prompt to compare with the conversations are all that is wanted.
+    karat(at, &import).expect(2);
+    std::fs::write(at.join("m.json"), r#"[{"role": "user", "content": "hi"}]"#).unwrap();
+    karat(at, &["scenario", "import", "m.json", "--out", "more"]).expect(0);
+    let mute = karat(at, &["scenario", "render", "more/m-000.toml", "--json"]).expect(0).json();
+    assert_eq!(mute["questions"].as_array().map(Vec::len), Some(0), "{mute}");
+}

@@ -4,7 +4,7 @@ use crate::support::{karat, without_numbers, workplace};
 fn golden_recalls_a_turn_and_the_control_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let story =
-        include_str!("../../../scenarios/library/turn-two.toml").replace("conversations = 12", "conversations = 2");
+        include_str!("../../../scenarios/library/turn-two.toml").replace("conversations = 6", "conversations = 2");
     std::fs::write(dir.path().join("two.toml"), story).unwrap();
     let golden = karat(dir.path(), &["recall", "two.toml", "--golden", "--quiet", "--json"]).expect(0).json();
     let set = &golden["recall"][0];

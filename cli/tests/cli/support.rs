@@ -78,5 +78,5 @@ pub(crate) fn without_numbers(text: &str) -> String {
 
 fn is_number(word: &str) -> bool {
     let word = word.trim_matches(|c: char| "(),+".contains(c));
-    word.parse::<f64>().is_ok()
+    word != "-" && word.split('|').all(|part| part == "-" || part.parse::<f64>().is_ok())
 }

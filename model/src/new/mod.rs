@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use geometry::Geometry;
-pub use vocabulary::{BOS, EOS, FIRST_BYTE, PAD, SPECIAL_TOKENS};
+pub use vocabulary::{BOS, EOS, FIRST_BYTE, PAD, words_json};
 pub use write::write_model;
 
 /// The files of a made model by name: `config.json`, `model.safetensors`, `tokenizer.json`, `encoding.json`.

@@ -13,36 +13,29 @@ pub const PAD: u32 = 2;
 /// Id of byte 0; byte `b` has id `FIRST_BYTE + b`.
 pub const FIRST_BYTE: u32 = 3;
 
-/// The special tokens behind the bytes, in id order, with their exact strings (spec section 5).
-pub const SPECIAL_TOKENS: [&str; 12] = [
-    special::USER,
-    special::ASSISTANT,
-    special::THINK,
-    special::END_THINK,
-    special::DSML,
-    special::LATEST_REMINDER,
-    special::ACTION,
-    special::QUERY,
-    special::AUTHORITY,
-    special::DOMAIN,
-    special::TITLE,
-    special::READ_URL,
-];
-
-/// tokenizer.json: a BPE over the byte alphabet without merges, so that every byte is a token of its own.
-/// Ids that nothing else takes are placeholders, as in the released vocabulary.
+/// tokenizer.json of a made model: every byte is a token of its own.
 pub(super) fn tokenizer_json(vocab_size: usize) -> Vec<u8> {
-    let mut tokens = vec![special::BOS.to_owned(), special::EOS.to_owned(), special::PAD.to_owned()];
+    words_json(&[], None, vocab_size).into_bytes()
+}
+
+/// tokenizer.json: a BPE over the byte alphabet without merges; its ids are BOS, EOS, PAD, the bytes, the other special
+/// tokens and `words` (in the byte alphabet), filled up to `size` with placeholders, as in the released vocabulary.
+/// `split` is a pattern for the pieces of a text: a piece that is a word is that token, any other is spelled in bytes.
+pub fn words_json(words: &[String], split: Option<&str>, size: usize) -> String {
+    let (frame, others) = special::ALL.split_at(FIRST_BYTE as usize);
+    let mut tokens: Vec<String> = frame.iter().map(|&t| t.to_owned()).collect();
     tokens.extend(byte_alphabet().map(String::from));
     let bytes = FIRST_BYTE as usize..tokens.len();
-    tokens.extend(SPECIAL_TOKENS.map(str::to_owned));
-    let placeholders = vocab_size.saturating_sub(tokens.len());
-    tokens.extend((0..placeholders).map(|i| format!("<｜place▁holder▁no▁{i}｜>")));
+    tokens.extend(others.iter().map(|&t| t.to_owned()));
+    let ends = tokens.len();
+    tokens.extend(words.iter().cloned());
+    let words = ends..tokens.len();
+    tokens.extend((0..size.saturating_sub(words.end)).map(|i| format!("<｜place▁holder▁no▁{i}｜>")));
 
     let added: Vec<Value> = tokens
         .iter()
         .enumerate()
-        .filter(|(id, _)| !bytes.contains(id))
+        .filter(|(id, _)| !bytes.contains(id) && !words.contains(id))
         .map(|(id, content)| {
             // The released file marks the thinking and DSML tokens as not special: a decoder shows them.
             let shown = [special::THINK, special::END_THINK, special::DSML].contains(&content.as_str());
@@ -60,13 +53,21 @@ pub(super) fn tokenizer_json(vocab_size: usize) -> Vec<u8> {
     let vocab: Map<String, Value> = tokens.iter().enumerate().map(|(id, t)| (t.clone(), json!(id))).collect();
     let byte_level =
         json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
+    let before = match split {
+        None => byte_level.clone(),
+        Some(split) => {
+            let split =
+                json!({ "type": "Split", "pattern": { "Regex": split }, "behavior": "Isolated", "invert": false });
+            json!({ "type": "Sequence", "pretokenizers": [split, byte_level] })
+        }
+    };
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
         "added_tokens": added,
         "normalizer": null,
-        "pre_tokenizer": byte_level,
+        "pre_tokenizer": before,
         "post_processor": null,
         "decoder": byte_level,
         "model": {
@@ -77,14 +78,14 @@ pub(super) fn tokenizer_json(vocab_size: usize) -> Vec<u8> {
             "end_of_word_suffix": null,
             "fuse_unk": false,
             "byte_fallback": false,
-            "ignore_merges": false,
+            "ignore_merges": split.is_some(),
             "vocab": vocab,
             "merges": [],
         },
     });
     let mut text = serde_json::to_string_pretty(&tokenizer).unwrap_or_default();
     text.push('\n');
-    text.into_bytes()
+    text
 }
 
 /// The printable character that byte-level BPE writes for each byte: itself for printable Latin-1, the next free one

@@ -84,6 +84,11 @@ impl Task {
         Self::ALL.into_iter().find(|(n, ..)| *n == name).map(|(_, task, _)| task)
     }
 
+    /// The word in a message.
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(_, task, _)| *task == self).map_or("", |(name, ..)| name)
+    }
+
     /// Its special token.
     pub fn token(self) -> &'static str {
         Self::ALL.into_iter().find(|(_, task, _)| *task == self).map_or("", |(.., token)| token)

@@ -31,3 +31,22 @@ pub const DOMAIN: &str = "<｜domain｜>";
 pub const TITLE: &str = "<｜title｜>";
 /// Task: read a URL.
 pub const READ_URL: &str = "<｜read_url｜>";
+
+/// All of them: the three that frame a text, then the others in the order of a made vocabulary.
+pub const ALL: [&str; 15] = [
+    BOS,
+    EOS,
+    PAD,
+    USER,
+    ASSISTANT,
+    THINK,
+    END_THINK,
+    DSML,
+    LATEST_REMINDER,
+    ACTION,
+    QUERY,
+    AUTHORITY,
+    DOMAIN,
+    TITLE,
+    READ_URL,
+];

@@ -46,8 +46,20 @@ pub struct Fact {
 }
 
 /// Names of the kinds of questions, by index.
-pub const KINDS: [&str; 9] =
-    ["fact", "own_answer", "tool_result", "corrected", "interrupted", "tally", "topic", "check_digit", "reasoning"];
+pub const KINDS: [&str; 10] = [
+    "fact",
+    "own_answer",
+    "tool_result",
+    "corrected",
+    "interrupted",
+    "tally",
+    "topic",
+    "check_digit",
+    "reasoning",
+    "recorded",
+];
+/// Index of the kind that no grammar makes: the recorded answer of an imported conversation.
+pub(crate) const RECORDED: u8 = 9;
 
 /// A conversation while it is written.
 pub struct Talk {

@@ -5,6 +5,7 @@ mod literal;
 mod log;
 mod record;
 mod request;
+mod scenario;
 
 pub use request::Asked;
 

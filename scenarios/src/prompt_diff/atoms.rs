@@ -38,24 +38,6 @@ pub(super) struct Known {
     pub(super) texts: Vec<(Kind, String)>,
 }
 
-const TOKENS: [&str; 15] = [
-    special::BOS,
-    special::EOS,
-    special::PAD,
-    special::USER,
-    special::ASSISTANT,
-    special::THINK,
-    special::END_THINK,
-    special::DSML,
-    special::LATEST_REMINDER,
-    special::ACTION,
-    special::QUERY,
-    special::AUTHORITY,
-    special::DOMAIN,
-    special::TITLE,
-    special::READ_URL,
-];
-
 pub(super) const RESULT: (&str, &str) = ("<tool_result>", "</tool_result>");
 
 impl Known {
@@ -77,7 +59,7 @@ impl Known {
         let calls = (format!("<{}tool_calls>", special::DSML), format!("</{}tool_calls>", special::DSML));
         blocks(text, RESULT.0, RESULT.1, |range| mark(range, 1, Kind::ToolResult));
         blocks(text, &calls.0, &calls.1, |range| mark(range, 1, Kind::ToolCalls));
-        for token in TOKENS {
+        for token in special::ALL {
             text.match_indices(token).for_each(|(at, _)| mark(at..at + token.len(), 2, Kind::Token(token)));
         }
         marks.sort_unstable_by_key(|(start, rank, end, _)| (*start, *rank, std::cmp::Reverse(*end)));

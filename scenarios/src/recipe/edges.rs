@@ -44,7 +44,8 @@ fn across(bench: &Bench<'_>, t: &mut Talk, edge: usize, before: usize) -> Result
         t.assistant("the user talks.", "i see.");
         t.user(text.clone());
         t.assistant("the user tells me something to keep.", "noted.");
-        let Some(at) = told_at(bench, t, fact.id)? else { break };
+        let planted = |mark| mark == Mark::Plant { fact: fact.id };
+        let Some(at) = position_of(bench, t, planted)? else { break };
         // One more round with so many tokens more puts it where it belongs.
         let short = (edge - before % edge + edge - at % edge) % edge;
         if short == 0 {
@@ -57,7 +58,7 @@ fn across(bench: &Bench<'_>, t: &mut Talk, edge: usize, before: usize) -> Result
 }
 
 /// Sentences of seven tokens and, for the remainder, of six: `tokens` in all, at least 30.
-fn sentences(t: &mut Talk, tokens: usize) -> String {
+pub(super) fn sentences(t: &mut Talk, tokens: usize) -> String {
     let sixes = (7 - tokens % 7) % 7;
     let sevens = (tokens - 6 * sixes) / 7;
     let mut out = Vec::new();
@@ -78,13 +79,12 @@ fn plain(t: &mut Talk, short: bool) -> String {
     if short { format!("the {a} {v} the {b}.") } else { format!("the {q} {a} {v} the {b}.") }
 }
 
-/// Position of the value's first token.
-fn told_at(bench: &Bench<'_>, t: &Talk, fact: u16) -> Result<Option<usize>> {
+/// Position of the first token of the last stretch with a mark like this.
+pub(super) fn position_of(bench: &Bench<'_>, t: &Talk, wanted: impl Fn(Mark) -> bool) -> Result<Option<usize>> {
     let options = karat_model::prompt::EncodeOptions { thinking: t.thinking, drop_thinking: true, effort: None };
     let assistant: Vec<bool> = t.messages.iter().map(|m| m.role == Role::Assistant).collect();
     let (prompt, labels) = clean(&bench.encoder.encode(&t.messages, &options)?, &assistant);
     let encoded = bench.tokenizer.encode_prompt(&prompt)?;
-    let planted =
-        |i: Option<usize>| i.and_then(|i| labels.get(i)).is_some_and(|l| l.mark == Some(Mark::Plant { fact }));
-    Ok(encoded.spans.iter().find(|s| planted(s.message)).map(|s| s.range.start))
+    let marked = |i: Option<usize>| i.and_then(|i| labels.get(i)).and_then(|l| l.mark).is_some_and(&wanted);
+    Ok(encoded.spans.iter().rfind(|s| marked(s.message)).map(|s| s.range.start))
 }

@@ -3,6 +3,7 @@
 mod corrections;
 mod edges;
 mod page;
+mod phases;
 mod prefix;
 mod spread;
 
@@ -72,16 +73,18 @@ const LONGEST: usize = 1 << 20;
 const MOST: usize = 100_000;
 
 /// Makers beside the families of the grammar, and what they make.
-pub const MAKERS: [(&str, &str); 9] = [
+pub const MAKERS: [(&str, &str); 11] = [
     ("needle", "facts at every depth of much small talk"),
     ("own", "values that the model chose itself"),
     ("result", "values from a tool's result, with other calls before the question"),
     ("turn-two", "a value told in the first turn and asked in the second"),
     ("corrections", "facts that change again and again"),
     ("edges", "facts laid across the edges of groups, pages and chunks"),
+    ("phases", "questions at every phase of the length around the edges of groups, pages and chunks"),
     ("prefix", "conversations that begin alike and go apart"),
     ("page", "one turn with a long answer"),
     ("burst", "names that share words, all asked in lists"),
+    ("shares", "every family of the grammar, by its share in the golden model's training"),
 ];
 
 /// What a maker works with.
@@ -115,7 +118,7 @@ impl Recipe {
         if let Some(&edge) = self.edges.iter().find(|&&e| !(4..=LONGEST).contains(&e)) {
             return Err(Error::input("out of range").at("edges").expected(format!("4 to {LONGEST}")).found(edge));
         }
-        if self.maker == "edges" && self.edges.is_empty() {
+        if matches!(self.maker.as_str(), "edges" | "phases") && self.edges.is_empty() {
             return Err(Error::input("this maker needs edges").at("edges"));
         }
         self.numbers().map(|_| ())
@@ -141,24 +144,27 @@ impl Recipe {
     /// Makes one of them.
     pub fn one(&self, number: u64, tokenizer: &Tokenizer, encoder: &Encoder) -> Result<Scenario> {
         let bench = Bench { recipe: self, number, tokenizer, encoder };
-        let drawn = match self.maker.as_str() {
+        let mut maker = self.maker.as_str();
+        let drawn = match maker {
             "needle" => spread::needle(&bench),
             "own" => spread::own(&bench),
             "result" => spread::result(&bench),
             "turn-two" => spread::turn_two(&bench),
             "corrections" => corrections::make(&bench),
             "edges" => edges::make(&bench)?,
+            "phases" => phases::make(&bench)?,
             "prefix" => prefix::make(&bench),
             "page" => page::make(&bench),
-            other => {
-                let family = Family::from_name(other).unwrap_or(Family::Mixed);
-                let texts = encoder.texts();
-                let texts = (texts.tools_template.text.as_str(), texts.effort_a.text.as_str());
-                draw(family, bench.random(), self.context, texts)
+            "shares" => {
+                let mut r = bench.random();
+                let family = Family::draw(&mut r);
+                maker = family.name();
+                bench.family(family, r)
             }
+            other => bench.family(Family::from_name(other).unwrap_or(Family::Mixed), bench.random()),
         };
         let mut scenario = Scenario::of_grammar(format!("{}-{number:03}", self.name), &self.title, drawn);
-        scenario.maker.clone_from(&self.maker);
+        maker.clone_into(&mut scenario.maker);
         scenario.chunk = self.chunk;
         scenario.free = self.free;
         Ok(scenario)
@@ -168,6 +174,11 @@ impl Recipe {
 impl Bench<'_> {
     fn random(&self) -> Random {
         Random::new(self.recipe.seed, self.number)
+    }
+
+    fn family(&self, family: Family, r: Random) -> Drawn {
+        let texts = self.encoder.texts();
+        draw(family, r, self.recipe.context, (&texts.tools_template.text, &texts.effort_a.text))
     }
 
     /// An empty conversation as the recipe wants it, with its small talk; its system message stands already where tools do.

@@ -38,7 +38,8 @@ fn every_maker_fills_the_context_and_asks() {
                 let short = matches!(maker, "turn-two" | "page");
                 assert!(n <= 2500 && (short || n > 1600), "{maker} {tools} {thinking}: {n}");
                 assert!(r.asks.len() >= if maker == "turn-two" { 1 } else { 8 }, "{maker}: {}", r.asks.len());
-                assert!(maker == "burst" || r.text.contains("## Tools") == tools, "{maker}");
+                let decides = matches!(maker, "burst" | "shares");
+                assert!(decides || r.text.contains("## Tools") == tools, "{maker}");
             }
         }
     }
@@ -61,6 +62,23 @@ fn facts_lie_across_the_edges_that_were_asked_for() {
             }
         }
         assert_eq!(seen.len(), 12, "{seen:?}");
+    }
+}
+
+#[test]
+fn answers_begin_at_every_phase_around_the_edges_that_were_asked_for() {
+    let made = make("maker = \"phases\"\ncontext = 5000\nfacts = 16\nedges = [4, 128, 256, 2048]\nconversations = 2");
+    for r in &made {
+        let mut seen = std::collections::BTreeSet::new();
+        for ask in r.asks.iter().filter(|a| a.kind != "check_digit") {
+            for edge in [4, 128, 256, 2048] {
+                let before = (edge - ask.answer.start % edge) % edge;
+                if before < 4 {
+                    seen.insert((edge, before));
+                }
+            }
+        }
+        assert_eq!(seen.len(), 16, "{seen:?}");
     }
 }
 
@@ -98,4 +116,43 @@ fn a_recipe_that_cannot_be_followed_is_refused() {
         let error = recipe(lines).unwrap_err().to_string();
         assert!(error.starts_with("r.toml") && error.contains(named), "{lines}: {error}");
     }
+}
+
+/// The families that the library promises, each by a recipe that makes what its name says.
+#[test]
+fn the_library_has_its_families() {
+    let names: Vec<&str> = crate::list().iter().map(|b| b.name).collect();
+    for builtin in crate::list() {
+        let content = Content::builtin(builtin.name).unwrap();
+        let Content::Recipe(recipe) = content else { continue };
+        if builtin.long {
+            continue;
+        }
+        let number = recipe.numbers().unwrap()[0];
+        let made = recipe.one(number, &GOLDEN.0, &GOLDEN.1).unwrap();
+        let rendered = made.render(&GOLDEN.0, &GOLDEN.1).unwrap();
+        let name = builtin.name;
+        assert!(!rendered.asks.is_empty(), "{name}");
+        let has = |text: &str| rendered.text.contains(text);
+        // Reasoning of turns before the last.
+        let kept = rendered.text.matches("<think>").count() > 1;
+        match name {
+            "to-a-file" => assert!(has("to a file") && made.messages.len() > 4, "{name}"),
+            "turn-two" => assert!(has("## Tools") && rendered.asks.len() <= 2, "{name}"),
+            "own-answer" => {
+                assert!(rendered.asks.iter().any(|a| a.kind == "own_answer" || a.kind == "reasoning"), "{name}");
+            }
+            "tool-result" => {
+                assert!(rendered.asks.iter().any(|a| a.kind == "tool_result") && has("</tool_result>"), "{name}");
+            }
+            "thinking-kept" => assert!(kept && has("## Tools"), "{name}"),
+            "thinking-dropped" => assert!(!kept && made.options.thinking, "{name}"),
+            "corrections" | "strata" => assert!(rendered.asks.iter().any(|a| a.kind == "corrected"), "{name}"),
+            "tally" => assert!(rendered.asks.iter().any(|a| a.kind == "tally"), "{name}"),
+            "long-answer" => assert!(made.free && made.messages.len() == 2, "{name}"),
+            "needle-2k" => assert!((1800..2300).contains(&rendered.sequence.ids.len()), "{name}"),
+            _ => {}
+        }
+    }
+    assert!(names.len() >= 14, "{names:?}");
 }

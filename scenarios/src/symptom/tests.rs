@@ -10,10 +10,10 @@ fn looks(said: &[u32]) -> Looks<'_> {
 #[test]
 fn each_symptom_is_told_apart() {
     assert_eq!(symptom(&Looks { right: true, mean_log_prob: -0.01, ..looks(&FINE) }), Symptom::Fine);
-    assert_eq!(symptom(&looks(&FINE)), Symptom::Fine);
+    assert_eq!(symptom(&looks(&FINE)), Symptom::WrongValue);
     assert_eq!(symptom(&looks(&[7; 20])), Symptom::Repetition);
     assert_eq!(symptom(&Looks { amnesia: Some(0.95), ..looks(&FINE) }), Symptom::Amnesia);
-    assert_eq!(symptom(&Looks { amnesia: Some(0.4), ..looks(&FINE) }), Symptom::Fine);
+    assert_eq!(symptom(&Looks { amnesia: Some(0.4), ..looks(&FINE) }), Symptom::WrongValue);
     assert_eq!(symptom(&Looks { mean_log_prob: -9.0, amnesia: Some(0.95), ..looks(&FINE) }), Symptom::TokenSalad);
     // A truncated answer is nothing else, whatever it looks like.
     assert_eq!(symptom(&Looks { truncated: true, amnesia: Some(0.95), ..looks(&[7; 20]) }), Symptom::Truncated);

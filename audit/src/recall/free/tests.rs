@@ -101,6 +101,6 @@ fn an_answer_behind_the_limit_is_truncated_and_a_stuck_one_repeats() {
     let other = scored(&Said { ids: vec![4, 5, 6, 3, 8], finished: true });
     assert_eq!(
         (other[1].symptom.as_str(), other[1].matched_candidate, other[1].finish_reason.as_str()),
-        ("fine", 0, "stop")
+        ("wrong value", 0, "stop")
     );
 }

@@ -62,9 +62,24 @@ fn a_candidate_that_speaks_as_if_it_had_the_last_turn_only_has_lost_the_conversa
     assert_eq!((row.symptom.as_str(), row.matched_candidate), ("amnesia", 0));
     assert!(row.amnesia.unwrap() > 0.99, "{row:?}");
     // A candidate that is wrong in its own way is no amnesia.
-    let row = scored(says(&[4, 6, 5, 7]), Some(&vague()));
-    // By hand: KL 5.90 from golden, 4.52 from golden without the history.
-    assert!(row.symptom != "amnesia" && row.amnesia.is_some_and(|a| (a - 0.567).abs() < 0.005), "{row:?}");
+    let row = scored(says(&[4, 1, 2, 7]), Some(&vague()));
+    // By hand: KL 5.883 from golden, 3.068 from golden without the history, which is 4.514 from golden itself.
+    let wanted = 2.257 / (2.257 + 3.068);
+    assert!(row.symptom == "wrong value" && row.amnesia.is_some_and(|a| (a - wanted).abs() < 1e-3), "{row:?}");
+    // Half of each probability: by hand, KL 0.636 from golden, 0.653 from golden without the history.
+    let mixed = |at: usize| {
+        let (whole, vague) = (says(&[5, 6]), vague());
+        let row = |t: &Tensor| -> Vec<f64> {
+            let row: Vec<f64> =
+                t.as_f32("").unwrap()[at * V..(at + 1) * V].iter().map(|&v| f64::from(v).exp()).collect();
+            let sum: f64 = row.iter().sum();
+            row.iter().map(|v| v / sum).collect()
+        };
+        row(&whole).into_iter().zip(row(&vague)).map(|(a, b)| f64::midpoint(a, b).ln() as f32).collect::<Vec<f32>>()
+    };
+    let values = [says(&[4]).as_f32("").unwrap(), &mixed(0), &mixed(1), says(&[7]).as_f32("").unwrap()].concat();
+    let row = scored(Tensor::f32([4, V], values), Some(&vague()));
+    assert!(row.symptom == "fine" && row.amnesia.is_some_and(|a| (a - 0.4933).abs() < 1e-3), "{row:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod random;
 use karat_model::prompt::Role;
 
 use super::{Asked, Exchange, Served, read};
+use crate::Scenario;
 
 fn texts(exchange: &Exchange) -> Vec<String> {
     exchange.messages.iter().map(|m| format!("{}:{}", m.role.name(), m.content.concat())).collect()
@@ -126,4 +127,38 @@ fn other_files_are_refused_by_name() {
         assert!(e.to_string().contains(says), "{e}");
         assert!(e.place.starts_with('f'), "{e}");
     }
+}
+
+#[test]
+fn a_recorded_answer_is_asked_as_it_was_given() {
+    let log = LOG.replace("'text': 'fine'", "'text': 'one thing.</think> it is one.<｜end▁of▁sentence｜>'");
+    let found = read("log", log.as_bytes(), None).unwrap();
+    let answered = found[0].scenario("a", None).unwrap();
+    let last = answered.messages.last().unwrap();
+    assert_eq!((last.reasoning_content.as_deref(), last.content.concat()), (Some("one thing."), " it is one.".into()));
+    assert!(answered.options.thinking && answered.interruptions.iter().all(Option::is_none));
+    // The client of the other went away, and its request is in the mode that the person says.
+    let cut = found[1].scenario("b", Some(false)).unwrap();
+    assert_eq!(cut.messages.last().map(|m| m.content.concat()).as_deref(), Some("hal"));
+    assert!(cut.interruptions.last().is_some_and(Option::is_some) && !cut.options.thinking);
+    assert_eq!(cut.messages[0].tools.len(), 1);
+    for made in [answered, cut] {
+        let back = Scenario::from_toml(&made.name, "x.toml", &made.to_toml().unwrap()).unwrap();
+        assert_eq!((&back.messages, &back.marks), (&made.messages, &made.marks));
+        assert_eq!((&back.options, &back.interruptions), (&made.options, &made.interruptions));
+    }
+}
+
+#[test]
+fn every_field_of_a_message_comes_back_from_a_scenario_file() {
+    let object = r#"{"messages": [{"role": "system", "content": "s", "response_format": {"b": 1, "a": [true]}},
+        {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "task": "title"},
+        {"role": "assistant", "content": "x", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"n": 2.0}}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "r"},
+        {"role": "assistant", "content": "it is \"r\".\n", "wo_eos": true}]}"#;
+    let found = read("m.json", object.as_bytes(), None).unwrap();
+    let made = found[0].scenario("m", None).unwrap();
+    let back = Scenario::from_toml("m", "m.toml", &made.to_toml().unwrap()).unwrap();
+    assert_eq!((&back.messages, &back.marks), (&made.messages, &made.marks));
+    assert!(back.messages[1].task.is_some() && back.messages[0].response_format.is_some() && back.messages[4].wo_eos);
 }
