@@ -1,6 +1,7 @@
 //! Runs one history and compares it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use karat_model::Checkpoint;
@@ -131,7 +132,7 @@ impl Checker {
         let read = compare.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let vocab = self.checkpoint.config().vocab_size;
         let difference = read.or_else(|| logits(&ran.logits, &yardstick.logits, &names, vocab));
-        let compared = *compare.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let compared = compare.read.load(Ordering::Relaxed);
         let golden = self.golden.as_ref().map(|golden| golden::compare(&ran, golden, &ids, vocab));
         Ok(Checked { facts, misplaced, difference, compared, golden })
     }
@@ -168,15 +169,11 @@ fn run(path: &dyn Path, rows: &[Vec<usize>]) -> Result<Ran> {
         let missing = || karat_seam::Error::Request(format!("{}: layer {l} gave no streams", path.name()));
         x = lane.out.ok_or_else(missing)?.streams;
     }
-    let all = path.head(&mut [Lane::new(&x, &mut seen)])?;
-    let mut logits = Vec::new();
-    for all in &all {
-        let (values, width) = (all.as_f32("logits")?, all.width());
-        logits = rows
-            .iter()
-            .map(|rows| rows.iter().flat_map(|r| values[r * width..(r + 1) * width].iter().copied()).collect())
-            .collect();
-    }
+    let head = path.head(&mut [Lane::new(&x, &mut seen)])?.pop();
+    let all = head.ok_or_else(|| karat_seam::Error::Request(format!("{} gave no logits", path.name())))?;
+    let (values, width) = (all.as_f32("logits")?, all.width());
+    let of = |rows: &Vec<usize>| rows.iter().flat_map(|r| values[r * width..(r + 1) * width].iter().copied()).collect();
+    let logits = rows.iter().map(of).collect();
     Ok(Ran { seen, logits })
 }
 

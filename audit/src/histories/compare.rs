@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::Config;
@@ -79,7 +80,7 @@ pub(super) struct Compare {
     pub(super) pieces: Vec<(u32, Phase)>,
     pub(super) first: Mutex<Option<Difference>>,
     /// Rows compared.
-    pub(super) read: Mutex<u64>,
+    pub(super) read: AtomicU64,
 }
 
 impl Compare {
@@ -105,7 +106,7 @@ impl Compare {
             sequences: program.finals.iter().enumerate().map(sequence).collect(),
             pieces: pieces.collect(),
             first: Mutex::new(None),
-            read: Mutex::new(0),
+            read: AtomicU64::new(0),
         }
     }
 }
@@ -113,7 +114,7 @@ impl Compare {
 impl Watch for Compare {
     fn read(&self, row: &PageRow<'_>) {
         let Some((seq, name)) = &self.sequences[row.request] else { return };
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.read.fetch_add(1, Ordering::Relaxed);
         let cold = self.yardstick.rows.get(&(row.layer, row.part, *seq, row.index)).map_or(&[][..], Vec::as_slice);
         // A row that the cold run never had (stale metadata reaches past the end) differs in every element.
         let element = match cold.is_empty() {
