@@ -93,7 +93,8 @@ pub(crate) struct Audit {
     /// Leave this patch out (repeatable)
     #[arg(long, value_name = "PATCH")]
     pub(crate) without: Vec<String>,
-    /// How the conversation is served: cold, decoded, or chunked:TOKENS
+    /// How the conversation is served: cold, decoded or chunked:TOKENS; or all, or names with commas (cold, warm, chunked,
+    /// after-abort, after-evict, after-transfer, decoded, batched, graph-replayed, speculative) to compare histories
     #[arg(long, value_name = "HISTORY")]
     pub(crate) histories: Option<String>,
     /// Where to compute: auto or cpu

@@ -24,7 +24,10 @@ impl Optimized {
         for phase in [Phase::Prefill, Phase::Decode] {
             part(format!("{:?}", rules(phase)).as_bytes());
         }
-        part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes());
+        match &self.program {
+            None => part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes()),
+            Some(served) => part(format!("{:?} {:?}", served.geometry, served.program).as_bytes()),
+        }
         for sequence in &self.requests.seqs {
             part(sequence.id.as_bytes());
             part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());

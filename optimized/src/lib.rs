@@ -15,7 +15,7 @@ mod patches;
 mod plan;
 mod probe;
 pub mod quant;
-mod serving;
+pub mod serving;
 
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;

@@ -3,6 +3,7 @@
 mod audit;
 mod diff;
 mod doctor;
+mod histories;
 pub(crate) mod import;
 mod model;
 mod patches;

@@ -49,7 +49,7 @@ fn arguments_that_contradict_each_other_exit_2() {
         (&["--tokens", "ids.json", "--without", "nonsense"], "nonsense"),
         (&["--stock", "nonsense"], "nonsense"),
         (&["--backend", "tpu"], "tpu"),
-        (&["--histories", "all"], "one history"),
+        (&["--histories", "warm,nonsense"], "nonsense"),
         (&["--layers", "0"], "--layers 0"),
         (&["--candidate", "t", "--claims", "nonsense"], "nonsense"),
         (&["--candidate", "t", "--claims", "f32", "--stock", "none"], "no meaning"),
