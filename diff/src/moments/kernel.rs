@@ -91,7 +91,7 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
                 more = add_more(x, y, more);
                 sort(&x[..len], &y[..len], pair.format, skipped, tally);
             }
-            if most > 0.0 && tally.offenders.admits(most, &pair.bar) {
+            if most > 0.0 && pair.bar.admits(most) {
                 let at_of = |i: usize| pair.at(at + i);
                 tally.offenders.offer(&x[..len], &y[..len], at_of, &pair.bar);
             }

@@ -45,6 +45,13 @@ impl Bar {
     pub(crate) fn wanted(&self) -> usize {
         self.wanted
     }
+
+    /// True when a chunk with this largest distance may hold one of the worst pairs.
+    #[inline]
+    pub(super) fn admits(&self, most: f64) -> bool {
+        // Magnitudes are ordered as their bits are.
+        self.wanted > 0 && most.to_bits() >= self.bits.load(Ordering::Relaxed)
+    }
 }
 
 /// The worst pairs that one unit of work saw, worst first.
@@ -52,13 +59,6 @@ impl Bar {
 pub(crate) struct Worst(Vec<Offender>);
 
 impl Worst {
-    /// True when a chunk with this largest distance may hold one of them.
-    #[inline]
-    pub(super) fn admits(&self, most: f64, bar: &Bar) -> bool {
-        // Magnitudes are ordered as their bits are.
-        bar.wanted > 0 && most.to_bits() >= bar.bits.load(Ordering::Relaxed)
-    }
-
     /// Looks at a chunk, values that are not finite set to zero.
     #[cold]
     pub(super) fn offer<X: Element, Y: Element>(&mut self, x: &[X], y: &[Y], at: impl Fn(usize) -> At, bar: &Bar) {
