@@ -2,7 +2,8 @@
 //!
 //! Paths run all rows layer by layer, so one token a pass would be slow. Instead a draft is checked: every position's most
 //! likely id is right as far as all drafted ids before it are, so a pass settles the draft up to its first difference,
-//! which it also corrects. What is settled is exactly what greedy decoding gives.
+//! which it also corrects. What is settled is exactly what greedy decoding gives, whatever the draft was; the draft only
+//! decides how many passes it takes.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::Result;
 use crate::job::Job;
 
 /// Passes of one path over one conversation at most.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 32;
 
 /// What a path says.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,13 +99,24 @@ pub(crate) fn generate(
         if let Some(at) = next.iter().position(|id| Some(*id) == end) {
             return Ok(Said { ids: next[..=at].to_vec(), finished: true });
         }
-        draft = [next, said.get(settled..).unwrap_or_default().to_vec()].concat();
+        let rest = said.get(settled..).unwrap_or_default();
+        draft = [&next, continued(&next, &sequence.ids[first..]).unwrap_or(rest)].concat();
         if settled == limit {
             break;
         }
     }
     draft.truncate(settled);
     Ok(Said { ids: draft, finished: false })
+}
+
+/// What stands in the scenario's answer behind the last words that were said: a line that is said twice or left out moves
+/// all words behind it, and a draft that is not moved with them would be settled word by word.
+fn continued<'a>(settled: &[u32], answer: &'a [u32]) -> Option<&'a [u32]> {
+    (3..=8).rev().find_map(|n| {
+        let last = settled.get(settled.len().checked_sub(n)?..)?;
+        let at = answer.windows(n).rposition(|words| words == last)?;
+        answer.get(at + n..)
+    })
 }
 
 /// The end token of a tokenizer.

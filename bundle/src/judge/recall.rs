@@ -66,7 +66,9 @@ pub(super) fn findings(rows: &[RecallRow], policy: &Policy) -> Vec<Finding> {
             );
             out.push(Finding::new(Verdict::Fail, reason));
         }
-        let held = |r: &&&RecallRow| counts(r) && r.worst_margin_golden >= HELD && !candidate_is_right(r);
+        // A free-running answer may be wrong in golden too, whatever its margin is when it is given.
+        let lost = |r: &RecallRow| counts(r) && golden_is_right(r) && !candidate_is_right(r);
+        let held = |r: &&&RecallRow| lost(r) && r.worst_margin_golden >= HELD;
         let broken: Vec<&&RecallRow> = of_set.iter().filter(held).collect();
         if let Some(first) = broken.iter().max_by(|a, b| a.worst_margin_golden.total_cmp(&b.worst_margin_golden)) {
             let layer = first.lost_at_layer.map(|l| format!(", lost at layer {l}")).unwrap_or_default();

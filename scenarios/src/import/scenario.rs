@@ -69,7 +69,8 @@ fn asked(last: &Message) -> Option<Marked> {
     let content = last.content.first().filter(|c| !c.trim().is_empty()).map(|c| (Place::Content(0), c));
     let reasoning = last.reasoning_content.as_ref().filter(|r| !r.trim().is_empty()).map(|r| (Place::Reasoning, r));
     let (place, text) = content.or(reasoning).filter(|_| answers)?;
-    // A mark begins at a word.
-    let start = text.len() - text.trim_start().len();
+    // A mark begins at a word, and a word's token with the space before it.
+    let word = text.len() - text.trim_start().len();
+    let start = if text[..word].ends_with(' ') { word - 1 } else { word };
     Some(Marked { place, range: start..text.len(), mark: Mark::Answer { fact: 0, kind: RECORDED } })
 }

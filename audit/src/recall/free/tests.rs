@@ -9,7 +9,7 @@ use karat_reference::{Golden, Mode, Session};
 use karat_scenarios::Ask;
 use karat_seam::{NoTaps, Path, Requests, Sequence, Span, SpanKind, Turn};
 
-use super::{Said, found, generate, score};
+use super::{Said, continued, found, generate, score};
 use crate::{Inputs, Job, Quiet, Result};
 
 fn sequence(ids: Vec<u32>, first: u32) -> Sequence {
@@ -60,6 +60,15 @@ fn it_says_what_greedy_decoding_says() {
     let said = generate(&make, &sequence(draft, 12), (Some(want[3]), 10), &job).unwrap();
     let at = want.iter().position(|&id| id == want[3]).unwrap();
     assert_eq!(said, Said { ids: want[..=at].to_vec(), finished: true });
+}
+
+#[test]
+fn a_draft_goes_on_behind_the_words_that_were_said_last() {
+    let answer = [5, 6, 7, 8, 1, 5, 6, 9];
+    assert_eq!(continued(&[1, 2, 6, 7, 8], &answer), Some(&[1, 5, 6, 9][..]));
+    assert_eq!(continued(&[8, 1, 5, 6, 9], &answer), Some(&[][..]));
+    assert_eq!(continued(&[3, 5, 6], &answer), None);
+    assert_eq!(continued(&[7], &answer), None);
 }
 
 #[test]

@@ -79,4 +79,7 @@ fn a_truncated_answer_is_skipped_and_a_lost_conversation_fails() {
     rows[8] = RecallRow { worst_margin_golden: 9.0, lost_at_layer: Some(3), ..row(1, false) };
     let (lost, reason) = verdict(&rows, None);
     assert!(lost == Verdict::Fail && reason.contains("lost at layer 3"), "{reason}");
+    // What golden does not say either, running freely, is not lost, by whatever margin it holds it when it is given.
+    rows[8].matched_golden = 0;
+    assert_eq!(verdict(&rows, None).0, Verdict::Pass);
 }
