@@ -129,9 +129,7 @@ fn shorten(name: &str, width: usize) -> String {
 fn as_json(c: &Compared) -> serde_json::Value {
     match &c.kind {
         Kind::Numbers { metrics: m, rows, worst } => {
-            let place = |o: &Offender| {
-                json!({"row": o.at.row, "column": o.at.column, "a": json_number(o.x), "b": json_number(o.y)})
-            };
+            let place = |o: &Offender| json!({"row": o.at.row, "column": o.at.column, "a": json_number(o.x), "b": json_number(o.y)});
             let worst: Vec<_> = worst.iter().map(place).collect();
             let peak = rows.max_abs_over_rms_at;
             json!({

@@ -37,7 +37,9 @@ impl Pair {
         let x: Vec<f32> = (0..n).map(|_| normal()).collect();
         let y: Vec<f32> = x.iter().map(|v| v + 1e-3 * normal()).collect();
         let side = |v: Vec<f32>| match code {
-            Code::Bf16 => Side::Bytes(v.iter().flat_map(|v| half::bf16::from_f32(*v).to_bits().to_le_bytes()).collect()),
+            Code::Bf16 => {
+                Side::Bytes(v.iter().flat_map(|v| half::bf16::from_f32(*v).to_bits().to_le_bytes()).collect())
+            }
             Code::E4m3 => Side::Bytes(v.iter().map(|v| float8::F8E4M3::from_f32(*v).to_bits()).collect()),
             _ => Side::F32(v),
         };

@@ -114,11 +114,7 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
 
 /// Elements `range`, filled up with zeros to whole groups of lanes: zeros add nothing.
 #[inline(always)]
-fn chunk<'a, T: Element>(
-    values: &crate::Values<'a>,
-    range: Range<usize>,
-    buffer: &'a mut [T; CHUNK],
-) -> &'a [T] {
+fn chunk<'a, T: Element>(values: &crate::Values<'a>, range: Range<usize>, buffer: &'a mut [T; CHUNK]) -> &'a [T] {
     let len = range.len();
     if len.is_multiple_of(LANES) {
         return T::chunk(values, range, buffer);
@@ -130,12 +126,7 @@ fn chunk<'a, T: Element>(
 
 /// Counts the pairs that are not finite and gives a copy without them.
 #[cold]
-fn set_aside<X: Element, Y: Element>(
-    x: &[X],
-    y: &[Y],
-    at: impl Fn(usize) -> At,
-    sums: &mut Sums,
-) -> Cleaned<X, Y> {
+fn set_aside<X: Element, Y: Element>(x: &[X], y: &[Y], at: impl Fn(usize) -> At, sums: &mut Sums) -> Cleaned<X, Y> {
     let len = x.len();
     let mut out = Cleaned { x: [X::default(); CHUNK], y: [Y::default(); CHUNK], skipped: [false; CHUNK] };
     out.x[..len].copy_from_slice(x);
@@ -242,13 +233,7 @@ fn note<X: Element, Y: Element>(x: &[X], y: &[Y], extremes: &(Extremes, Extremes
 /// Counts a chunk in both histograms one by one: where golden has values below the format's normal numbers, where pairs
 /// are left out, and in the odd end of a row.
 #[inline(always)]
-fn sort<X: Element, Y: Element>(
-    x: &[X],
-    y: &[Y],
-    format: Format,
-    skipped: Option<&[bool; CHUNK]>,
-    tally: &mut Tally,
-) {
+fn sort<X: Element, Y: Element>(x: &[X], y: &[Y], format: Format, skipped: Option<&[bool; CHUNK]>, tally: &mut Tally) {
     let mut relative = [0u8; CHUNK];
     let mut ulp = [0u8; CHUNK];
     let sorter = Sort::of(format);

@@ -18,8 +18,8 @@ use karat_seam::{Error, Result, Tensor};
 pub use core_set::{CoreMeasured, CoreSums};
 use histogram::Counts;
 pub use histogram::Histogram;
-use offenders::{Bar, Worst};
 pub use offenders::Offender;
+use offenders::{Bar, Worst};
 pub use sums::{At, Sums};
 use tally::Tally;
 

@@ -2,9 +2,9 @@
 
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
 
-use super::{BIAS, Format};
 use super::histogram::{Counts, LAST, NOWHERE, RELATIVE_LOWEST, ULP_LOWEST, ZERO};
 use super::offenders::Worst;
+use super::{BIAS, Format};
 use crate::quad::KEY_ZERO;
 
 const SIGN: u64 = 1 << 63;

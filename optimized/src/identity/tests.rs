@@ -21,7 +21,8 @@ fn run(path: &Optimized, l: u16, x: &Streams) -> (String, Streams) {
     let mut lanes = [Lane::new(x, &mut seen)];
     path.layer(l).unwrap().run(&mut lanes).unwrap();
     let out = lanes[0].out.take().unwrap().streams;
-    let shown: Vec<String> = seen.taps.iter().map(|(at, tap)| format!("{at:?} {:?} {:?}", tap.rows, tap.tensor)).collect();
+    let shown: Vec<String> =
+        seen.taps.iter().map(|(at, tap)| format!("{at:?} {:?} {:?}", tap.rows, tap.tensor)).collect();
     (shown.join("\n"), out)
 }
 

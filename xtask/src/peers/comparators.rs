@@ -89,7 +89,8 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report, diff: &mut Wor
                 ("memory", "core", _) => report.goal("P5", &what, found / ceiling, CORE[1], true),
                 ("mapped", ..) => {
                     let memory = rates.iter().find(|r| r.0 == set && r.1 == dtype).map_or(f64::INFINITY, |r| r.3);
-                    let what = format!("{set} set, {dtype} from mapped files: of the lesser of memory and plain reading");
+                    let what =
+                        format!("{set} set, {dtype} from mapped files: of the lesser of memory and plain reading");
                     report.goal("P5", &what, found / memory.min(ceiling), MAPPED, true);
                 }
                 _ => {}
