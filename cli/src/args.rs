@@ -69,7 +69,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Scenario,
     },
-    /// List the speed patches
+    /// List the speed patches; verify which of them a deployment asks for
     Patches(Patches),
     #[command(flatten)]
     Later(Later),
@@ -93,7 +93,8 @@ pub(crate) struct Audit {
     /// Leave this patch out (repeatable)
     #[arg(long, value_name = "PATCH")]
     pub(crate) without: Vec<String>,
-    /// How the conversation is served: cold, decoded, or chunked:TOKENS
+    /// How the conversation is served: cold, decoded or chunked:TOKENS; or all, or names with commas (cold, warm, chunked,
+    /// after-abort, after-evict, after-transfer, decoded, batched, graph-replayed, speculative) to compare histories
     #[arg(long, value_name = "HISTORY")]
     pub(crate) histories: Option<String>,
     /// Where to compute: auto or cpu
@@ -328,8 +329,29 @@ pub(crate) enum Scenario {
 /// `karat patches`.
 #[derive(Debug, Args)]
 pub(crate) struct Patches {
-    #[arg(long, hide = true)]
+    /// Say which patches a deployment asks for, which of them can be in effect there, and what contradicts what
+    /// (exit 0 nothing contradictory, 1 contradictory or inert, 4 nothing to be seen)
+    #[arg(long)]
     pub(crate) verify: bool,
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub(crate) from_diff: Option<String>,
+    /// Process environment: /proc/PID/environ, or the output of env (repeatable)
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) env: Vec<PathBuf>,
+    /// systemd unit text: a unit file, systemctl cat or systemctl show (repeatable)
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) unit: Vec<PathBuf>,
+    /// The answer of SGLang's /server_info, saved to a file (repeatable)
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) server_info: Vec<PathBuf>,
+    /// Launch command or script (repeatable)
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) command: Vec<PathBuf>,
+    /// Server log or journal (repeatable)
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) log: Vec<PathBuf>,
+    /// A running process of this machine: its environment, command line and loaded libraries
+    #[arg(long, value_name = "N", requires = "verify")]
+    pub(crate) pid: Option<u32>,
+    /// Map the hunks of a unified diff against upstream to ops and patches; with --verify, as one more source
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_diff: Option<PathBuf>,
 }

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use karat_seam::{Error, Result, Tensor};
 
+use crate::View;
+
 /// Elements that one unit of work holds at most. Part of the definition of every sum's order: changing it moves last
 /// places.
 pub(crate) const SEGMENT: usize = 32 * 1024;
@@ -39,12 +41,35 @@ impl Grid {
         Self::new(tensor.rows(), tensor.width())
     }
 
+    /// The grid of a tensor that lies elsewhere.
+    pub fn of_view(view: &View<'_>) -> Self {
+        Self::new(view.rows(), view.width())
+    }
+
     /// Cuts every row into `n` equal parts: streams of `[S,hc,D]`, heads of `[S,H,hd]`.
     pub fn equal_parts(mut self, n: usize) -> Result<Self> {
         if n == 0 || !self.width.is_multiple_of(n) {
             return Err(Error::Request(format!("a row of {} values can't be cut into {n} equal parts", self.width)));
         }
         self.ends = (1..=n).map(|i| i * (self.width / n)).collect();
+        Ok(self)
+    }
+
+    /// Cuts every row into parts of these widths, over and over: heads of nope and rope as `[nope, rope]`; scale blocks as
+    /// `[128]`, the last one shorter where the row ends inside it.
+    pub fn repeated(mut self, widths: &[usize]) -> Result<Self> {
+        if widths.is_empty() || widths.contains(&0) {
+            return Err(Error::Request(format!("a row can't be cut into parts of widths {widths:?}")));
+        }
+        self.ends.clear();
+        let mut end = 0;
+        for width in widths.iter().cycle() {
+            end = (end + width).min(self.width);
+            self.ends.push(end);
+            if end == self.width {
+                break;
+            }
+        }
         Ok(self)
     }
 
@@ -93,11 +118,12 @@ impl Grid {
     }
 
     /// Refuses a tensor of another size.
-    pub(crate) fn check(&self, at: &str, tensor: &Tensor) -> Result<()> {
-        if (tensor.rows(), tensor.width()) == (self.rows, self.width) {
+    pub(crate) fn check(&self, at: &str, shape: &[usize]) -> Result<()> {
+        let width = shape.iter().skip(1).product();
+        if (shape.first().copied().unwrap_or(1), width) == (self.rows, self.width) {
             return Ok(());
         }
-        Err(Error::Shape { at: at.into(), expected: vec![self.rows, self.width], found: tensor.shape.clone() })
+        Err(Error::Shape { at: at.into(), expected: vec![self.rows, self.width], found: shape.to_vec() })
     }
 
     /// The units of work in row order. They follow from the shape, the parts and the classes alone.

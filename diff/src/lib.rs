@@ -3,7 +3,8 @@
 //!
 //! | module | what it gives |
 //! |---|---|
-//! | [`moments`] | one pass over a pair of tensors: sums, extremes, counts and histograms, per tensor, row, class and part |
+//! | [`moments`] | one pass over a pair of tensors: sums, extremes, counts and histograms, per tensor, row, class and part; or the core set alone |
+//! | [`View`] | a tensor in memory or in a mapped file, of any float type: decoded inside the pass |
 //! | [`metrics`] | every printed metric, from moments alone |
 //! | [`split()`] | total = inherited + injected in one pass over three tensors |
 //! | [`discrete`] | experts and entries: flips with golden's margin, recall, ties |
@@ -19,17 +20,22 @@ mod grid;
 pub mod logits;
 pub mod metrics;
 pub mod moments;
+mod quad;
 pub mod split;
 pub mod storage;
 mod sweep;
 pub mod tolerance;
+mod values;
 
 pub use grid::Grid;
 pub use metrics::{Metrics, RowMetrics};
-pub use moments::{Cell, Histogram, Measured, Moments, Sums, measure};
+pub use moments::{
+    Cell, CoreMeasured, CoreSums, Histogram, Measured, Moments, Offender, Sums, measure, measure_core, measure_views,
+};
 pub use split::{Split, SplitSums, split};
 pub use storage::{Rounding, Storage};
 pub use tolerance::{Claims, Tolerance, Verdict};
+pub use values::{Code, Values, View};
 
 #[cfg(test)]
 mod support;

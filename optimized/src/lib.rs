@@ -5,6 +5,7 @@
 //! Nothing here is shared with the golden path: own decoders, own quantisers, own dot product.
 
 mod arith;
+mod identity;
 mod layer;
 mod linear;
 mod ops;
@@ -14,7 +15,7 @@ mod patches;
 mod plan;
 mod probe;
 pub mod quant;
-mod serving;
+pub mod serving;
 
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
-use sha2::{Digest, Sha256};
 
-use crate::arith::NUMERICS_VERSION;
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
 use crate::ops::rope::Rope;
 use crate::plan::{Numerics, Plan, Product, Resolved, distinct};
-use crate::serving::{Counters, Coverage, Schedule, Segment};
+use crate::serving::{Counters, Coverage, History, Paged, Schedule, Segment};
 
 /// What paths that run together have in common.
 pub(crate) struct Shared {
@@ -38,9 +36,11 @@ pub struct Optimized {
     pub(crate) requests: Requests,
     pub(crate) resolved: Resolved,
     pub(crate) schedule: Schedule,
+    /// What the schedule does with pages; `None` in the plain form.
+    pub(crate) program: Option<Paged>,
     pub(crate) counters: Counters,
     pub(crate) shared: Arc<Shared>,
-    plan: Plan,
+    pub(crate) plan: Plan,
     /// Of sliding and of compressed layers.
     ropes: [Rope; 2],
 }
@@ -62,6 +62,37 @@ impl Optimized {
         plan: Plan,
         shared: Arc<Shared>,
     ) -> Result<Self> {
+        let chunk = Resolved::new(&plan)?.chunk;
+        let schedule = Schedule::new(&requests, plan.history, chunk)?;
+        Self::with_schedule(checkpoint, requests, plan, schedule, shared)
+    }
+
+    /// A path that runs a program: its keys and values live in pages, and its rows are the program's, in time order,
+    /// those of other requests and of earlier passes included. The plan's history is not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn serve(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        plan: Plan,
+        served: Paged,
+        threads: usize,
+    ) -> Result<Self> {
+        // The requests must be sound whatever the program makes of them.
+        Schedule::new(&requests, History::Cold, None)?;
+        let schedule = Schedule::served(&served.program);
+        let path = Self::with_schedule(checkpoint, requests, plan, schedule, Shared::new(threads)?)?;
+        Ok(Self { program: Some(served), ..path })
+    }
+
+    fn with_schedule(
+        checkpoint: Arc<Checkpoint>,
+        requests: Requests,
+        plan: Plan,
+        schedule: Schedule,
+        shared: Arc<Shared>,
+    ) -> Result<Self> {
         let resolved = Resolved::new(&plan)?;
         resolved.check_shapes(plan.stock, checkpoint.config())?;
         let vocab = checkpoint.config().vocab_size;
@@ -73,12 +104,11 @@ impl Optimized {
                     .found(sequence.ids[at]));
             }
         }
-        let schedule = Schedule::new(&requests, plan.history, resolved.chunk)?;
         let counters = Counters::new(&resolved);
-        let positions = requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
+        let positions = schedule.rows.iter().map(|r| r.pos as usize + 1).max().unwrap_or(0);
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
-        Ok(Self { checkpoint, requests, resolved, schedule, counters, shared, plan, ropes })
+        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, shared, plan, ropes })
     }
 
     /// The plan that it runs.
@@ -120,6 +150,9 @@ impl Optimized {
 
     /// The input id of a row.
     pub(crate) fn id_of(&self, row: RowId) -> karat_seam::Result<u32> {
+        if let Some(token) = self.schedule.token_of(row) {
+            return Ok(token);
+        }
         let id = self.requests.seqs.get(row.seq as usize).and_then(|s| s.ids.get(row.pos as usize));
         let missing = || karat_seam::Error::Request(format!("no id at sequence {}, position {}", row.seq, row.pos));
         id.copied().ok_or_else(missing)
@@ -217,29 +250,19 @@ impl HeadWeights {
 impl Path for Optimized {
     fn name(&self) -> String {
         let patches = if self.plan.patches.is_empty() { "no patches".into() } else { self.plan.patches.join(", ") };
-        format!("optimized ({}, {patches}, {})", self.plan.stock, self.plan.history)
+        let history = match &self.program {
+            None => self.plan.history.to_string(),
+            Some(served) => served.name.clone(),
+        };
+        format!("optimized ({}, {patches}, {history})", self.plan.stock)
     }
 
     fn identity(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(format!("optimized numerics {NUMERICS_VERSION}").as_bytes());
-        part(&self.checkpoint.config_sha256());
-        part(&self.checkpoint.weights_sha256());
-        // The resolved rules, not the names: a profile or a default that changes changes the key.
-        for phase in [Phase::Prefill, Phase::Decode] {
-            part(format!("{:?}", self.resolved.rules(phase)).as_bytes());
-        }
-        part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes());
-        for sequence in &self.requests.seqs {
-            part(sequence.id.as_bytes());
-            part(&sequence.ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
-            part(format!("{:?}", sequence.spans()).as_bytes());
-        }
-        hash.finalize().into()
+        self.hash(|phase| *self.resolved.rules(phase))
+    }
+
+    fn layer_identity(&self, l: u16) -> [u8; 32] {
+        self.identity_of_layer(l)
     }
 
     fn requests(&self) -> &Requests {

@@ -142,7 +142,7 @@ fn judge(patch: &'static str, found: &[Found], counts: bool) -> Probe {
         n if !times.is_finite() || (times - n).abs() > SLACK => Effect::Elsewhere(times),
         n if n >= 1.0 => Effect::Applied(n as u32),
         n if counts && n == 0.0 => Effect::Applied(0),
-        n if n == 0.0 => Effect::Inert,
+        0.0 => Effect::Inert,
         _ => Effect::Elsewhere(times),
     };
     let wrong = found.iter().find(|f| effect(f.2) != Effect::Applied(1));

@@ -21,6 +21,7 @@ mod expected_verdicts;
 mod golden_invariants;
 mod golden_model;
 mod golden_transformers;
+mod histories;
 mod nvfp4;
 mod optimized_drive;
 mod optimized_invariants;

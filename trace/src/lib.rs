@@ -32,7 +32,7 @@ pub use glob::TapGlob;
 pub use manifest::{History, Manifest, Mode, ModelId, SequenceEntry, Step};
 pub use path::TracePath;
 pub use reader::{IdDifference, SameModel, Trace};
-pub use store::TensorFile;
+pub use store::{RawTensor, TensorFile};
 pub use values::Dtype;
 pub use writer::{Header, Order, TraceWriter};
 

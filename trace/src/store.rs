@@ -17,6 +17,17 @@ enum Blob {
     Held(Arc<[u8]>),
 }
 
+/// A tensor as it lies in a file: nothing is copied or decoded.
+#[derive(Debug, Clone, Copy)]
+pub struct RawTensor<'a> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Extent of each axis.
+    pub shape: &'a [usize],
+    /// Little-endian elements, row-major, of any alignment.
+    pub bytes: &'a [u8],
+}
+
 /// A safetensors file with its tensors by name.
 pub struct TensorFile {
     label: String,
@@ -68,10 +79,16 @@ impl TensorFile {
 
     /// A tensor, decoded.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        let RawTensor { dtype, shape, bytes } = self.raw(name)?;
+        decode(dtype, shape, bytes).map_err(|e| e.at(format!("tensor {name}")).at(&self.label))
+    }
+
+    /// A tensor's bytes where they lie.
+    pub fn raw(&self, name: &str) -> Result<RawTensor<'_>> {
         let dtype = self.dtype(name)?;
         let entry = self.entry(name)?;
         let bytes = self.blob.bytes().get(entry.range.clone()).unwrap_or_default();
-        decode(dtype, &entry.shape, bytes).map_err(|e| e.at(format!("tensor {name}")).at(&self.label))
+        Ok(RawTensor { dtype, shape: &entry.shape, bytes })
     }
 
     /// All bytes of the file.

@@ -40,6 +40,32 @@ def pair(mib):
     return PAIR[n]
 
 
+def narrow(mib):
+    """The same in bf16: twice as many elements."""
+    key = ("bf16", int(mib))
+    if key not in PAIR:
+        draw = torch.Generator().manual_seed(1)
+        x = torch.randn(int(mib) << 19, generator=draw)
+        y = x + 1e-3 * torch.randn(int(mib) << 19, generator=draw)
+        PAIR[key] = (None, None, x.bfloat16(), y.bfloat16())
+    return PAIR[key]
+
+
+def mapped(who, folder):
+    """The diff engine's files (float32, at their own length), as numpy and as safetensors map them."""
+    paths = [os.path.join(folder, f"peer_diff_{side}.safetensors") for side in "ab"]
+    if who.startswith("numpy"):
+        data = []
+        for path in paths:
+            with open(path, "rb") as file:
+                start = 8 + int.from_bytes(file.read(8), "little")
+            data.append(np.memmap(path, dtype=np.float32, mode="r", offset=start))
+        return (*data, None, None)
+    from safetensors.torch import load_file
+
+    return (None, None, *(load_file(path)["t"].view(-1) for path in paths))
+
+
 def numpy_full(x, y, tx, ty):
     d = x - y
     ad = np.abs(d)
@@ -55,6 +81,7 @@ def numpy_core(x, y, tx, ty):
 
 
 def torch_full(x, y, tx, ty):
+    tx, ty = tx.float(), ty.float()
     d = tx - ty
     ad = d.abs()
     _ = (d.norm() / tx.norm()).item(), ad.max().item(), torch.nn.functional.cosine_similarity(tx, ty, dim=0).item()
@@ -102,9 +129,11 @@ COMPARATORS = {
 }
 
 
-def compare(who, mib):
+def compare(who, mib, dtype, place, folder):
     """One comparison of the pair."""
-    x, y, tx, ty = pair(mib)
+    if place == "mapped":
+        return protocol.timed(lambda: COMPARATORS[who](*mapped(who, folder)))
+    x, y, tx, ty = narrow(mib) if dtype == "bf16" else pair(mib)
     return protocol.timed(lambda: COMPARATORS[who](x, y, tx, ty))
 
 

@@ -8,6 +8,7 @@ use karat_diff::Claims;
 use karat_optimized::{History, Stock};
 use karat_trace::TapGlob;
 
+use super::histories;
 use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
 use crate::later::{not_yet, refuse_given};
@@ -48,6 +49,12 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         progress: &progress,
         stop,
     };
+    if let (None, Some(histories)) = (&args.candidate, histories::list(args.histories.as_deref())?) {
+        let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
+        let code = histories::run(args, histories, &start(inputs), globals.json);
+        progress.finish();
+        return code;
+    }
     let mut bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,
         None => {
@@ -100,11 +107,6 @@ fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(I
 /// The optimized path.
 fn subject(args: &Audit) -> Result<Subject> {
     let history: History = match args.histories.as_deref() {
-        Some(word) if word == "all" || word.contains(',') => {
-            return Err(Failure::usage(
-                "--histories: one history a run in this version (cold, decoded, chunked:TOKENS)",
-            ));
-        }
         Some(word) => word.parse()?,
         None => History::Cold,
     };

@@ -1,7 +1,6 @@
 //! `karat diff A B`: no model, no golden: B against A, tensor by tensor.
 
-use karat_diff::{Grid, Metrics, RowMetrics, Storage, discrete, measure};
-use karat_seam::{Data, Tensor};
+use karat_diff::{Code, Grid, Metrics, Offender, RowMetrics, View, discrete, measure_views};
 use karat_trace::dumps::{Dump, open_any, pair};
 use serde_json::json;
 
@@ -19,7 +18,7 @@ struct Compared {
 }
 
 enum Kind {
-    Numbers { metrics: Box<Metrics>, rows: RowMetrics },
+    Numbers { metrics: Box<Metrics>, rows: RowMetrics, worst: Vec<Offender> },
     Codes { differing: u64, of: usize },
     Shapes { other: Vec<usize> },
 }
@@ -81,22 +80,29 @@ pub(crate) fn run(args: &Diff, globals: Globals) -> Result<u8> {
     Ok(exit)
 }
 
+/// Worst values that are named.
+const WORST: usize = 5;
+
+/// Compares one tensor. Numbers are read where the mapped files have them; ulp are those of B's element type.
 fn one(a: &Dump, b: &Dump, name: &str) -> Result<Compared> {
-    let (x, y) = (a.tensor(name)?, b.tensor(name)?);
-    let shape = x.shape.clone();
-    let is_float = |t: &Tensor| matches!(t.data, Data::F32(_) | Data::F64(_));
+    let (x, y) = (a.raw(name)?, b.raw(name)?);
+    let shape = x.shape.to_vec();
     let kind = if x.shape != y.shape {
-        Kind::Shapes { other: y.shape.clone() }
-    } else if is_float(&x) && is_float(&y) {
-        let measured = measure(name, &x, &y, Storage::F32, &Grid::of(&x))?;
+        Kind::Shapes { other: y.shape.to_vec() }
+    } else if let (Some(of_x), Some(of_y)) = (Code::named(x.dtype.name()), Code::named(y.dtype.name())) {
+        let x = View::stored(name, x.shape, of_x, x.bytes)?;
+        let y = View::stored(name, y.shape, of_y, y.bytes)?;
+        let measured = measure_views(name, x, y, of_y.storage(), WORST, &Grid::of_view(&x))?;
         let rows = RowMetrics::of(&measured.rows);
-        Kind::Numbers { metrics: Box::new(Metrics::of(&measured.total)), rows }
-    } else if x.data.dtype() == y.data.dtype() {
+        Kind::Numbers { metrics: Box::new(Metrics::of(&measured.total)), rows, worst: measured.offenders }
+    } else {
+        let (x, y) = (a.tensor(name)?, b.tensor(name)?);
+        if x.data.dtype() != y.data.dtype() {
+            let error = karat_model::Error::input("the two sides have different element types").at(name);
+            return Err(error.expected(x.data.dtype()).found(y.data.dtype()).into());
+        }
         let (differing, _) = discrete::codes(name, &x, &y)?;
         Kind::Codes { differing, of: x.data.len() }
-    } else {
-        let error = karat_model::Error::input("the two sides have different element types").at(name);
-        return Err(error.expected(x.data.dtype()).found(y.data.dtype()).into());
     };
     Ok(Compared { name: name.to_string(), shape, kind })
 }
@@ -104,7 +110,7 @@ fn one(a: &Dump, b: &Dump, name: &str) -> Result<Compared> {
 fn line(c: &Compared) -> String {
     let name = shorten(&c.name, 44);
     match &c.kind {
-        Kind::Numbers { metrics: m, rows } => {
+        Kind::Numbers { metrics: m, rows, .. } => {
             let bad = if m.nonfinite > 0 { format!("  {} not finite", m.nonfinite) } else { String::new() };
             let (r, p, d) = (m.rel_l2, rows.rel_l2_p99, m.max_abs);
             format!("{name:<44} {r:>9.2e} {p:>9.2e} {d:>9.2e} {:>9.6}{bad}\n", m.cosine)
@@ -122,13 +128,25 @@ fn shorten(name: &str, width: usize) -> String {
 
 fn as_json(c: &Compared) -> serde_json::Value {
     match &c.kind {
-        Kind::Numbers { metrics: m, rows } => json!({
-            "name": c.name, "shape": c.shape, "n": m.n, "rel_l2": json_number(m.rel_l2),
-            "row_p99_rel_l2": json_number(rows.rel_l2_p99), "max_abs": json_number(m.max_abs),
-            "max_abs_row": m.max_abs_at.map(|a| a.row), "cosine": json_number(m.cosine), "gain": json_number(m.gain),
-            "residual": json_number(m.residual), "calc_diff": json_number(m.calc_diff),
-            "snr_db": json_number(m.snr_db), "sign_bias": json_number(m.sign_bias), "nonfinite": m.nonfinite,
-        }),
+        Kind::Numbers { metrics: m, rows, worst } => {
+            let place = |o: &Offender| json!({"row": o.at.row, "column": o.at.column, "a": json_number(o.x), "b": json_number(o.y)});
+            let worst: Vec<_> = worst.iter().map(place).collect();
+            let peak = rows.max_abs_over_rms_at;
+            json!({
+                "name": c.name, "shape": c.shape, "n": m.n, "rel_l2": json_number(m.rel_l2),
+                "row_p99_rel_l2": json_number(rows.rel_l2_p99), "row_max_rel_l2": json_number(rows.rel_l2_max),
+                "worst_row": rows.worst, "max_abs": json_number(m.max_abs),
+                "max_abs_row": m.max_abs_at.map(|a| a.row), "max_abs_column": m.max_abs_at.map(|a| a.column),
+                "max_abs_over_row_rms": json_number(rows.max_abs_over_rms),
+                "max_abs_over_row_rms_row": peak.map(|a| a.row), "max_abs_over_row_rms_column": peak.map(|a| a.column),
+                "cosine": json_number(m.cosine), "gain": json_number(m.gain), "residual": json_number(m.residual),
+                "calc_diff": json_number(m.calc_diff), "snr_db": json_number(m.snr_db),
+                "ulp_p99": m.ulp_p99.map(json_number), "sign_bias": json_number(m.sign_bias),
+                "outward_bias": json_number(m.outward_bias), "saturated": m.saturated, "zero_lost": m.zero_lost,
+                "zero_gained": m.zero_gained, "nonfinite": m.nonfinite, "nonfinite_rows": rows.nonfinite,
+                "first_nonfinite_row": rows.first_nonfinite, "worst": worst,
+            })
+        }
         Kind::Codes { differing, of } => {
             json!({"name": c.name, "shape": c.shape, "n": of, "differing": differing})
         }

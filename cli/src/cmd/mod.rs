@@ -3,12 +3,14 @@
 mod audit;
 mod diff;
 mod doctor;
+mod histories;
 pub(crate) mod import;
 mod model;
 mod patches;
 mod recall;
 mod scenario;
 mod trace;
+mod verify;
 
 use crate::args::{Cli, Command};
 use crate::failure::Result;

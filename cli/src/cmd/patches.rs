@@ -5,12 +5,17 @@ use karat_optimized::{DEFAULT_PATCHES, Patch, Stock, patches};
 use serde_json::json;
 
 use crate::args::{Globals, Patches};
+use crate::cmd::verify;
 use crate::failure::Result;
-use crate::later::refuse_given;
 use crate::output;
 
 pub(crate) fn run(args: &Patches, globals: Globals) -> Result<u8> {
-    refuse_given(&[("karat patches --verify", args.verify), ("karat patches --from-diff", args.from_diff.is_some())])?;
+    if args.verify {
+        return verify::run(args, globals);
+    }
+    if let Some(file) = &args.from_diff {
+        return verify::diff(file, globals);
+    }
     if globals.json {
         let profiles: Vec<_> = Stock::ALL.iter().map(|s| profile_json(*s)).collect();
         let patches: Vec<_> = patches().iter().map(|p| as_json(p)).collect();

@@ -1,6 +1,7 @@
 //! The result of an audit on the terminal: at most 100 columns, verdict first.
 
 mod data;
+pub(crate) mod histories;
 mod recall;
 mod tables;
 

@@ -108,12 +108,13 @@ pub(super) fn tables(bundle: &Bundle, style: Style) -> Vec<String> {
 /// The short form of an audit: one line a patch set.
 pub(super) fn short(bundle: &Bundle, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
+    let name = patch_sets(&bundle.recall).iter().map(|set| set.len() + 1).fold(24, usize::max);
     for set in patch_sets(&bundle.recall) {
         let rows: Vec<&RecallRow> = bundle.recall.iter().filter(|r| r.patch_set == set && counts(r)).collect();
         let right = |f: fn(&RecallRow) -> bool| rows.iter().filter(|r| f(r)).count();
         let worst = rows.iter().map(|r| r.worst_margin_candidate).fold(f64::INFINITY, f64::min);
         lines.push(format!(
-            "{set:<24}{:>9}{:>9}{:>11}{:>10}{worst:>14.2}",
+            "{set:<name$}{:>9}{:>9}{:>11}{:>10}{worst:>14.2}",
             rows.len(),
             right(golden_is_right),
             right(candidate_is_right),
@@ -123,8 +124,10 @@ pub(super) fn short(bundle: &Bundle, style: Style) -> Vec<String> {
     if lines.is_empty() {
         return lines;
     }
-    let head =
-        format!("{:<24}{:>9}{:>9}{:>11}{:>10}{:>14}", "recall", "answers", "golden", "candidate", "KL", "worst margin");
+    let head = format!(
+        "{:<name$}{:>9}{:>9}{:>11}{:>10}{:>14}",
+        "recall", "answers", "golden", "candidate", "KL", "worst margin"
+    );
     std::iter::once(style.bold(&head)).chain(lines).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use karat_bundle::{Bundle, TapRow, TokenRow, Verdict};
+use karat_bundle::{Bundle, PatchRow, TapRow, TokenRow, Verdict};
 
 use crate::output::Style;
 
@@ -73,9 +73,15 @@ fn layer_line(layer: &str, inherited: Option<f64>, injected: Option<f64>, worst:
     let is_count = worst.gate.contains("flips");
     let number = |v: Option<f64>| if is_count { v.map_or("-".to_string(), |v| format!("{v:.0}")) } else { short(v) };
     let error = if at_floor { "<= floor".to_string() } else { number(worst.value) };
-    let place = format!("{}, {}", worst.patch_set, worst.phase);
+    let mut place = format!("{}, {}", worst.patch_set, worst.phase);
+    if place.len() > 28 {
+        // Every patch but the whole set stands on stock.
+        place = place.replacen("stock+", "", 1);
+    }
+    // A long name takes its room from the tap's column.
+    let tap = 22 + 29 - place.len().max(28) - 1;
     let line = format!(
-        "{layer:<5}{:>9}{:>9}  {:<22}{place:<29}{error:>8}{:>8}{:>8}",
+        "{layer:<5}{:>9}{:>9}  {:<tap$}{place:<29}{error:>8}{:>8}{:>8}",
         short(inherited),
         short(injected),
         worst.tap,
@@ -90,8 +96,13 @@ pub(super) fn patches(bundle: &Bundle, style: Style) -> Vec<String> {
     if bundle.patches.is_empty() {
         return Vec::new();
     }
+    // Long names and states take their room from between the numbers.
+    let width =
+        |of: fn(&PatchRow) -> &str, least| bundle.patches.iter().map(|p| of(p).len() + 1).fold(least, usize::max);
+    let (name, state) = (width(|p| &p.patch, 16), width(|p| &p.state, 9));
+    let [a, b, c, d, e, f] = if name + state > 25 { [8, 9, 8, 7, 9, 6] } else { [9, 10, 10, 9, 11, 7] };
     let mut lines = vec![style.bold(&format!(
-        "{:<16}{:>9}{:>10}{:>10}{:>9}{:>11}{:>7}  {:<9}{:<9}",
+        "{:<name$}{:>a$}{:>b$}{:>c$}{:>d$}{:>e$}{:>f$}  {:<state$}{}",
         "patch", "claimed", "measured", "prefill", "decode", "added KL", "flips", "state", "verdict"
     ))];
     for p in &bundle.patches {
@@ -99,26 +110,23 @@ pub(super) fn patches(bundle: &Bundle, style: Style) -> Vec<String> {
         let kl = p.added_kl.map_or("-".to_string(), |kl| format!("{kl:+.1e}"));
         let verdict = p.verdict.unwrap_or_default();
         lines.push(format!(
-            "{:<16}{:>9}{:>10}{:>10}{:>9}{kl:>11}{flips:>7}  {:<9}{}",
+            "{:<name$}{:>a$}{:>b$}{:>c$}{:>d$}{kl:>e$}{flips:>f$}  {:<state$}{}",
             p.patch,
             short(Some(p.claimed_error)),
             short(p.measured_error),
             p.calls_prefill,
             p.calls_decode,
             p.state,
-            style.verdict(verdict.exit_code(), &expected(verdict, p.expected_verdict)),
+            style.verdict(verdict.exit_code(), verdict.name()),
         ));
+    }
+    for p in &bundle.patches {
+        if let Some(other) = p.expected_verdict.filter(|e| Some(*e) != p.verdict) {
+            lines.push(format!("{}: the committed table expects {}", p.patch, other.name()));
+        }
     }
     lines.push("claimed and measured: injected rel-L2 at the patch's own ops; prefill, decode: executions".to_string());
     lines
-}
-
-/// A verdict, with the one that the committed table expects where that is another.
-fn expected(verdict: Verdict, expected: Option<Verdict>) -> String {
-    match expected.filter(|e| *e != verdict) {
-        Some(other) => format!("{} ({} expected)", verdict.name(), other.name()),
-        None => verdict.name().to_string(),
-    }
 }
 
 /// One line a patch set: KL and changed most likely ids.
@@ -131,8 +139,9 @@ pub(super) fn logits(bundle: &Bundle, style: Style) -> Vec<String> {
     if sets.is_empty() {
         return Vec::new();
     }
+    let name = sets.values().map(|(set, _)| set.len() + 1).fold(24, usize::max);
     let mut lines = vec![style.bold(&format!(
-        "{:<24}{:>10}{:>10}{:>10}{:>22}",
+        "{:<name$}{:>10}{:>10}{:>10}{:>22}",
         "logits", "mean KL", "max KL", "positions", "top ids changed"
     ))];
     for (set, tokens) in sets.values() {
@@ -143,7 +152,7 @@ pub(super) fn logits(bundle: &Bundle, style: Style) -> Vec<String> {
         let expected = expected.map_or(String::new(), |e| format!(" (expected {e:.0})"));
         let changed = format!("{flips}{expected}");
         let (mean, max) = (short(Some(mean)), short(Some(max)));
-        lines.push(format!("{set:<24}{mean:>10}{max:>10}{:>10}{changed:>22}", tokens.len()));
+        lines.push(format!("{set:<name$}{mean:>10}{max:>10}{:>10}{changed:>22}", tokens.len()));
     }
     lines
 }

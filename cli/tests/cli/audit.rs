@@ -110,3 +110,25 @@ fn the_default_audit_runs_the_story_on_the_golden_model_and_checks_its_answers()
     }
     assert!(bundle.patches.iter().all(|p| p.recall_lost == Some(0)), "{:?}", bundle.patches);
 }
+
+#[test]
+fn histories_are_compared_with_the_cold_run_and_written() {
+    let dir = workplace();
+    let model = ["audit", "--model", "mini", "--tokens", "ids.json", "--quiet"];
+    let control = ["--stock", "none", "--patches", "none", "--histories", "all", "--json", "--out", "h"];
+    let data = karat(dir.path(), &[&model[..], &control].concat()).expect(0).json();
+    let all = data["histories"].as_array().unwrap();
+    assert_eq!((data["verdict"].as_str(), all.len()), (Some("pass"), 10), "{data}");
+    for history in all {
+        assert_eq!(history["bit_identical"], true, "{history}");
+        assert!(history["golden"]["logits"].as_f64().unwrap() <= 1e-5, "{history}");
+    }
+    let written = std::fs::read_to_string(dir.path().join("h").join("histories.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), data);
+    // Quantised, with patches of decode alone: still its own cold run, with each row in its phase.
+    let ran = karat(dir.path(), &[&model[..], &["--histories", "warm,after-abort"]].concat()).expect(0);
+    assert!(ran.stdout.starts_with("pass: 2 histories, each bit-identical"), "{}", ran.stdout);
+    assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+    let floor = karat(dir.path(), &[&model[..], &["--histories", "all", "--floor"]].concat()).expect(2);
+    assert!(floor.error().contains("--floor has no meaning"), "{}", floor.stderr);
+}

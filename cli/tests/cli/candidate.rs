@@ -44,7 +44,12 @@ fn two_traces_are_compared_without_a_model() {
     assert!(same.stdout.starts_with("0 of "), "{}", same.stdout);
     let ran = karat(dir.path(), &["diff", "t", "s", "--json"]).expect(1).json();
     assert_eq!((ran["compared"].as_u64(), ran["differing"].as_u64()), (Some(4), Some(4)), "{ran}");
-    assert!(ran["tensors"][0]["rel_l2"].as_f64().unwrap() > 1e-3);
+    let first = &ran["tensors"][0];
+    assert!(first["rel_l2"].as_f64().unwrap() > 1e-3 && first["ulp_p99"].as_f64().unwrap() > 1.0, "{first}");
+    let worst = &first["worst"][0];
+    assert_eq!((&worst["row"], &worst["column"]), (&first["max_abs_row"], &first["max_abs_column"]), "{first}");
+    let distance = worst["b"].as_f64().unwrap() - worst["a"].as_f64().unwrap();
+    assert_eq!(Some(distance.abs()), first["max_abs"].as_f64(), "{first}");
     let file = dir.path().join("t").join("head.safetensors");
     karat(dir.path(), &["diff", file.to_str().unwrap(), "s"]).expect(4);
 }

@@ -19,7 +19,7 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 12] = [
+    let cases: [&[&str]; 11] = [
         &["gate", "--policy", "karat.toml"],
         &["bisect", "--over", "layers"],
         &["isolate"],
@@ -31,7 +31,6 @@ fn what_is_not_in_this_version_says_so() {
         &["audit", "--rerun"],
         &["audit", "--partition", "1/2"],
         &["audit", "--backend", "cuda"],
-        &["patches", "--verify"],
     ];
     for args in cases {
         let ran = karat(dir.path(), args).expect(2);
@@ -50,7 +49,7 @@ fn arguments_that_contradict_each_other_exit_2() {
         (&["--tokens", "ids.json", "--without", "nonsense"], "nonsense"),
         (&["--stock", "nonsense"], "nonsense"),
         (&["--backend", "tpu"], "tpu"),
-        (&["--histories", "all"], "one history"),
+        (&["--histories", "warm,nonsense"], "nonsense"),
         (&["--layers", "0"], "--layers 0"),
         (&["--candidate", "t", "--claims", "nonsense"], "nonsense"),
         (&["--candidate", "t", "--claims", "f32", "--stock", "none"], "no meaning"),

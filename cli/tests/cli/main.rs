@@ -9,3 +9,4 @@ mod files;
 mod import;
 mod recall;
 mod support;
+mod verify;

@@ -1,87 +1,118 @@
 //! The diff engine, and the machine's own ceilings, as a worker of `cargo xtask peers`: a command line on stdin, a JSON
-//! line on stdout. `peer_diff THREADS`.
+//! line on stdout. `peer_diff THREADS FOLDER`; files of tensors are written into FOLDER where a command needs them.
+//!
+//! | command | what is timed |
+//! |---|---|
+//! | `fma N` | N million multiply-adds of every chain |
+//! | `read MIB` | reading the bytes of two tensors of MIB each, in memory |
+//! | `cat MIB DTYPE` | reading the bytes of two mapped files |
+//! | `core MIB DTYPE memory\|mapped`, `full ..` | comparing; a mapped file is opened and mapped within the time |
 #![expect(clippy::print_stdout, reason = "its answers are read by the program that started it")]
 
+mod pairs;
 mod simd_probe;
 
 use std::hint::black_box;
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use karat_diff::{Grid, Storage, measure};
-use karat_seam::{Data, Tensor};
+use karat_diff::{Code, Grid, Metrics, RowMetrics, View, measure_core, measure_views};
+use karat_trace::TensorFile;
+use rayon::ThreadPool;
 use rayon::prelude::*;
+
+use pairs::{Pair, path};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Columns of the pair.
-const WIDTH: usize = 1024;
 /// Values that a thread reads at a time.
 const PIECE: usize = 1 << 16;
+/// Worst values that the full set names.
+const WORST: usize = 8;
 
 fn main() -> Result<()> {
-    let threads: usize = std::env::args().nth(1).ok_or("peer_diff THREADS")?.parse()?;
+    let mut arguments = std::env::args().skip(1);
+    let threads: usize = arguments.next().ok_or("peer_diff THREADS FOLDER")?.parse()?;
+    let folder = PathBuf::from(arguments.next().ok_or("peer_diff THREADS FOLDER")?);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let mut made: Option<(usize, Tensor, Tensor)> = None;
+    let mut held: Option<Pair> = None;
     println!("{{\"ready\": true, \"isa\": \"{}\"}}", simd_probe::isa());
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let command = words.first().copied().unwrap_or_default();
         let number: usize = words.get(1).ok_or("a number is missing")?.parse()?;
-        if command == "fma" {
-            // `number` million steps of every chain on every thread.
+        if words[0] == "fma" {
             let clock = Instant::now();
             let flops = pool.broadcast(|_| simd_probe::fma(black_box(number as u64 * 1_000_000)));
             let seconds = clock.elapsed().as_secs_f64();
             println!("{{\"seconds\": {seconds}, \"gflops\": {}}}", flops.iter().sum::<f64>() / seconds / 1e9);
             continue;
         }
-        if made.as_ref().is_none_or(|(mib, ..)| *mib != number) {
+        let code = code(words.get(2).copied().unwrap_or("f32"))?;
+        if held.as_ref().is_none_or(|pair| !pair.is(number, code)) {
             // The old pair goes first: two are as much memory as a small machine has.
-            drop(made.take());
-            let (x, y) = pair(number);
-            made = Some((number, x, y));
+            drop(held.take());
+            held = Some(Pair::make(number, code));
         }
-        let Some((_, x, y)) = &made else { continue };
-        let grid = Grid::of(x);
+        let Some(pair) = &held else { continue };
+        let is_mapped = words[0] == "cat" || words.get(3) == Some(&"mapped");
+        if is_mapped {
+            pair.write(&folder)?;
+        }
         let clock = Instant::now();
-        match command {
-            "full" => {
-                let measured = pool.install(|| measure("pair", x, y, Storage::F32, &grid))?;
-                black_box(measured);
-            }
-            "read" => {
-                let sum: f32 = pool.install(|| {
-                    let parts = |t: &Tensor| -> Result<f32> {
-                        let values = t.as_f32("pair")?;
-                        Ok(values.par_chunks(PIECE).map(simd_probe::sum).sum())
-                    };
-                    parts(x).and_then(|a| parts(y).map(|b| a + b)).unwrap_or(f32::NAN)
-                });
-                black_box(sum);
-            }
-            other => return Err(format!("unknown command {other:?}").into()),
+        if is_mapped {
+            let (a, b) = (TensorFile::open(&path(&folder, "a"))?, TensorFile::open(&path(&folder, "b"))?);
+            let (a, b) = (a.raw("t")?, b.raw("t")?);
+            let x = View::stored("a", a.shape, code, a.bytes)?;
+            let y = View::stored("b", b.shape, code, b.bytes)?;
+            run(&pool, words[0], x, y, &|| read_bytes(a.bytes) + read_bytes(b.bytes))?;
+        } else {
+            let (x, y) = pair.views()?;
+            let floats = pair.floats();
+            run(&pool, words[0], x, y, &|| floats.map_or(f32::NAN, |sides| sides.into_iter().map(read_floats).sum()))?;
         }
         println!("{{\"seconds\": {}}}", clock.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
-/// Two tensors of so many MiB, about normal, the second a part in a thousand off the first.
-fn pair(mib: usize) -> (Tensor, Tensor) {
-    let n = mib << 18;
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut uniform = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u32 << 24) as f32
-    };
-    // A sum of four uniform values is near enough to normal here: only the spread of magnitudes matters.
-    let mut normal = || (uniform() + uniform() + uniform() + uniform() - 2.0) * 1.732;
-    let x: Vec<f32> = (0..n).map(|_| normal()).collect();
-    let y: Vec<f32> = x.iter().map(|v| v + 1e-3 * normal()).collect();
-    let tensor = |v: Vec<f32>| Tensor::new(vec![n / WIDTH, WIDTH], Data::F32(v));
-    (tensor(x), tensor(y))
+fn run(pool: &ThreadPool, command: &str, x: View<'_>, y: View<'_>, read: &(dyn Fn() -> f32 + Sync)) -> Result<()> {
+    let grid = Grid::of_view(&x);
+    match command {
+        "core" => {
+            black_box(pool.install(|| measure_core("pair", x, y, &grid))?);
+        }
+        "full" => {
+            let storage = match y.values {
+                karat_diff::Values::Stored(code, _) => code.storage(),
+                _ => karat_diff::Storage::F32,
+            };
+            let measured = pool.install(|| measure_views("pair", x, y, storage, WORST, &grid))?;
+            black_box((Metrics::of(&measured.total), RowMetrics::of(&measured.rows)));
+        }
+        "read" | "cat" => {
+            black_box(pool.install(read));
+        }
+        other => return Err(format!("unknown command {other:?}").into()),
+    }
+    Ok(())
+}
+
+fn read_floats(values: &[f32]) -> f32 {
+    values.par_chunks(PIECE).map(simd_probe::sum).sum()
+}
+
+/// As 32-bit numbers, whatever they are: only the reading counts.
+fn read_bytes(bytes: &[u8]) -> f32 {
+    bytes.as_chunks::<4>().0.par_chunks(PIECE).map(simd_probe::sum_bytes).sum()
+}
+
+fn code(name: &str) -> Result<Code> {
+    match name {
+        "f32" => Ok(Code::F32),
+        "bf16" => Ok(Code::Bf16),
+        "e4m3" => Ok(Code::E4m3),
+        other => Err(format!("unknown element type {other:?}").into()),
+    }
 }

@@ -61,6 +61,14 @@ pub(crate) fn sum(values: &[f32]) -> f32 {
     values.iter().sum()
 }
 
+/// The same for 32-bit numbers of any alignment.
+pub(crate) fn sum_bytes(values: &[[u8; 4]]) -> f32 {
+    // SAFETY: any four bytes are an f32, and the loads below ask for no alignment; the middle part is aligned anyway.
+    let (before, middle, after) = unsafe { values.as_flattened().align_to::<f32>() };
+    std::hint::black_box((before, after));
+    sum(middle)
+}
+
 /// # Safety
 /// The processor has AVX-512F.
 #[cfg(target_arch = "x86_64")]

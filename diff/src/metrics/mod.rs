@@ -106,6 +106,20 @@ impl Metrics {
     }
 }
 
+/// The `k` rows with the largest rel-L2, worst first, then in order; rows with a value that is not finite come before
+/// all others. Rows without an error are none of them.
+pub fn worst_rows(rows: &[Sums], k: usize) -> Vec<usize> {
+    let size = |s: &Sums| if s.nonfinite() > 0 { f64::INFINITY } else { rel_l2(s) };
+    let mut order: Vec<(f64, usize)> = rows.iter().map(size).zip(0..).filter(|(size, _)| *size > 0.0).collect();
+    let by_size = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+    if k < order.len() {
+        order.select_nth_unstable_by(k, by_size);
+        order.truncate(k);
+    }
+    order.sort_by(by_size);
+    order.into_iter().map(|(_, row)| row).collect()
+}
+
 /// How the rows of a tensor differ. Rows with a value that is not finite are a class of their own: counted, and left
 /// out of the percentiles.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,6 +138,8 @@ pub struct RowMetrics {
     pub rel_l2_max: f64,
     /// Largest max |d| over the row's RMS of x.
     pub max_abs_over_rms: f64,
+    /// Where (the first of them); `None` while every d is zero.
+    pub max_abs_over_rms_at: Option<At>,
     /// Row with the largest rel-L2 (the first of them).
     pub worst: Option<usize>,
 }
@@ -138,7 +154,9 @@ impl RowMetrics {
             .filter(|&r| rows[r].nonfinite() == 0)
             .reduce(|best, r| if rel_l2(&rows[r]) > rel_l2(&rows[best]) { r } else { best });
         let peak = |s: &Sums| over(s.max_abs, (s.xx / s.finite.max(1) as f64).sqrt());
-        let max_abs_over_rms = rows.iter().filter(is_finite).map(peak).fold(f64::NAN, f64::max);
+        let peaks = rows.iter().filter(is_finite).map(|s| (peak(s), s.max_abs_at));
+        let (max_abs_over_rms, max_abs_over_rms_at) =
+            peaks.reduce(|best, next| if next.0 > best.0 { next } else { best }).unwrap_or((f64::NAN, None));
         Self {
             finite,
             nonfinite: rows.len() as u64 - finite,
@@ -147,6 +165,7 @@ impl RowMetrics {
             rel_l2_p99: quantile(&mut rel, 0.99),
             rel_l2_max: quantile(&mut rel, 1.0),
             max_abs_over_rms,
+            max_abs_over_rms_at,
             worst,
         }
     }

@@ -141,6 +141,24 @@ fn quantiles_of_few_and_of_infinite_values() {
     assert!(RowMetrics::of(&[]).rel_l2_p99.is_nan());
 }
 
+#[test]
+fn the_worst_rows_and_the_peak_are_named() {
+    let x = tensor(&[5, 2], &[3.0, 4.0, 3.0, 4.0, 3.0, 4.0, 30.0, 40.0, 3.0, 4.0]);
+    // Errors of 0, 1/5, 2/5 (in column 1), 1/50, 1/5.
+    let y = tensor(&[5, 2], &[3.0, 4.0, 4.0, 4.0, 3.0, 2.0, 31.0, 40.0, 4.0, 4.0]);
+    let m = measure("t", &x, &y, Storage::F32, &Grid::of(&x)).unwrap();
+    assert_eq!(worst_rows(&m.rows, 10), [2, 1, 4, 3]);
+    assert_eq!(worst_rows(&m.rows, 2), [2, 1]);
+    let rows = RowMetrics::of(&m.rows);
+    assert_eq!(rows.max_abs_over_rms_at, Some(At { row: 2, column: 1 }));
+    close(rows.max_abs_over_rms, 2.0 / 12.5f64.sqrt(), 1e-15);
+    let broken = tensor(&[5, 2], &[3.0, 4.0, 4.0, 4.0, 3.0, 2.0, 31.0, f64::NAN, 4.0, 4.0]);
+    let m = measure("t", &x, &broken, Storage::F32, &Grid::of(&x)).unwrap();
+    assert_eq!(worst_rows(&m.rows, 2), [3, 2]);
+    assert_eq!(m.total.sums.first_nonfinite_at, Some(At { row: 3, column: 1 }));
+    assert_eq!(RowMetrics::of(&m.rows).max_abs_over_rms_at, Some(At { row: 2, column: 1 }));
+}
+
 proptest! {
     #[test]
     fn relative_metrics_ignore_a_common_scale(seed: u64, n in 1usize..300, power in -20i32..20) {

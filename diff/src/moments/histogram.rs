@@ -1,7 +1,5 @@
 //! Histograms over powers of two.
 
-use crate::sweep::Merge;
-
 /// Number of buckets.
 const BUCKETS: usize = 64;
 /// Slots: buckets, zeros, nowhere; rounded up so that any byte below it is one.
@@ -31,32 +29,21 @@ impl Counts {
     /// Counts one element a slot number.
     #[inline]
     pub(super) fn add(&mut self, slots: &[u8]) {
-        // Two tables: neighbours often fall in one bucket, and its next count would wait for the last one's store.
-        let mut other = [0u32; SLOTS];
-        let (pairs, rest) = slots.as_chunks::<2>();
-        for [a, b] in pairs {
+        for slot in slots {
             // No slot number reaches SLOTS; the mask only spares the bounds check.
-            self.0[usize::from(*a) % SLOTS] += 1;
-            other[usize::from(*b) % SLOTS] += 1;
-        }
-        for slot in rest {
             self.0[usize::from(*slot) % SLOTS] += 1;
         }
-        for (count, other) in self.0.iter_mut().zip(other) {
-            *count += u64::from(other);
-        }
+    }
+
+    /// Counts many in one slot.
+    pub(super) fn add_many(&mut self, slot: usize, count: u64) {
+        self.0[slot % SLOTS] += count;
     }
 
     pub(crate) fn merge(&mut self, later: &Self) {
         for (a, b) in self.0.iter_mut().zip(later.0) {
             *a += b;
         }
-    }
-}
-
-impl Merge for Counts {
-    fn merge(&mut self, later: &Self) {
-        Counts::merge(self, later);
     }
 }
 

@@ -1,232 +1,263 @@
-//! The inner loop of the pass. Plain code that the compiler vectorises; `simd.rs` compiles it once an instruction set.
+//! The inner loop of the pass, written over [`Quad`]; `simd.rs` compiles it once an instruction set.
 //!
 //! Element i of a run goes to lane i mod 8; the lanes are joined at the end as ((0+4)+(2+6)) + ((1+5)+(3+7)). No
 //! operation is fused, so every instruction set gives the same bits.
 
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
 
-use super::histogram::{LAST, NOWHERE, RELATIVE_LOWEST, ULP_LOWEST, ZERO};
-use super::{At, Format, Sums, Tally, Value};
+use std::ops::Range;
+
+use super::tally::{Sort, Tally};
+use super::{At, Format, Pair, Sums};
+use crate::quad::Quad;
+use crate::values::{CHUNK, Element, Extremes};
 
 const LANES: usize = 8;
-/// Elements that are widened at a time; stays in the first-level cache.
-const CHUNK: usize = 128;
-const SIGN: u64 = 1 << 63;
-/// Bias of an f64 exponent.
-const BIAS: i32 = 1023;
 
-type Lanes = [f64; LANES];
-
-/// A piece of the run in f64. Elements that don't count are zero in all three and `NOWHERE` in both slot lists.
-struct Chunk {
-    x: [f64; CHUNK],
-    y: [f64; CHUNK],
-    d: [f64; CHUNK],
-    len: usize,
+/// Sums of the core set, four lanes; and the largest |d| of a chunk.
+#[derive(Clone, Copy)]
+struct Core<Q> {
+    x: Q,
+    y: Q,
+    xx: Q,
+    yy: Q,
+    xy: Q,
+    abs_d: Q,
+    d: Q,
+    dd: Q,
+    most: Q,
 }
 
-#[derive(Default)]
-struct Partial {
-    x: Lanes,
-    y: Lanes,
-    xx: Lanes,
-    yy: Lanes,
-    xy: Lanes,
-    xd: Lanes,
-    abs_d: Lanes,
-    d: Lanes,
-    dd: Lanes,
-    outward_d: Lanes,
+/// Sums of the full set beside them.
+#[derive(Clone, Copy)]
+struct More<Q> {
+    xd: Q,
+    outward_d: Q,
 }
 
-/// Extremes of one chunk.
-struct Extremes {
-    max_d: f64,
-    max_x: f64,
-    max_y: f64,
-    /// Smallest of all |x| and |y|: 0 tells that there are zeros to count.
-    least: f64,
+/// A chunk in which something is not finite, with those pairs zeroed.
+struct Cleaned<X, Y> {
+    x: [X; CHUNK],
+    y: [Y; CHUNK],
+    skipped: [bool; CHUNK],
 }
 
-/// One pass over a run of pairs.
+/// One pass over the elements `range` of a pair. `FULL` adds what the core set leaves out.
 #[inline(always)]
-pub(super) fn pass<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: &mut Tally) -> Sums {
-    let mut sums = Sums { n: x.len() as u64, ..Sums::default() };
-    let mut partial = Partial::default();
-    let mut chunk = Chunk { x: [0.0; CHUNK], y: [0.0; CHUNK], d: [0.0; CHUNK], len: 0 };
-    let mut start = 0;
-    for (x, y) in x.chunks(CHUNK).zip(y.chunks(CHUNK)) {
-        let skipped = if load(&mut chunk, x, y) {
-            sums.finite += x.len() as u64;
+pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
+    pair: &Pair<'_>,
+    range: Range<usize>,
+    tally: &mut Tally,
+) -> Sums {
+    let mut sums = Sums { n: range.len() as u64, ..Sums::default() };
+    let zero = Q::splat(0.0);
+    let start = Core { x: zero, y: zero, xx: zero, yy: zero, xy: zero, abs_d: zero, d: zero, dd: zero, most: zero };
+    let (mut low, mut high) = (start, start);
+    let mut more = [More { xd: zero, outward_d: zero }; 2];
+    let mut most_at = 0;
+    for at in range.clone().step_by(CHUNK) {
+        let here = at..(at + CHUNK).min(range.end);
+        let len = here.len();
+        let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
+        let x = chunk(&pair.x, here.clone(), &mut x_buffer);
+        let y = chunk(&pair.y, here, &mut y_buffer);
+        let mut extremes = (X::extremes(&x[..len]), Y::extremes(&y[..len]));
+        let cleaned = if extremes.0.finite && extremes.1.finite {
+            sums.finite += len as u64;
             None
         } else {
-            Some(set_aside(&mut chunk, &mut sums))
+            let cleaned = set_aside(&x[..len], &y[..len], |i| pair.at(at + i), &mut sums);
+            extremes = (X::extremes(&cleaned.x[..len]), Y::extremes(&cleaned.y[..len]));
+            Some(cleaned)
         };
-        let extremes = add(&chunk, &mut partial);
-        note(&chunk, &extremes, start, format, &mut sums);
-        place(&chunk, format, skipped.as_ref(), tally);
-        start += x.len() as u64;
+        let (x, y) = cleaned.as_ref().map_or((x, y), |c| (&c.x[..x.len()], &c.y[..y.len()]));
+        (low.most, high.most) = (zero, zero);
+        low = add::<Q, X, Y, 0>(x, y, low);
+        high = add::<Q, X, Y, 1>(x, y, high);
+        let most = low.most.larger(high.most).array().into_iter().fold(0.0, |a: f64, b| if b > a { b } else { a });
+        if most > sums.max_abs {
+            sums.max_abs = most;
+            most_at = at;
+        }
+        sums.max_x = sums.max_x.max(extremes.0.most);
+        sums.max_y = sums.max_y.max(extremes.1.most);
+        if FULL {
+            note(x, y, &extremes, pair.format, &mut sums);
+            let skipped = cleaned.as_ref().map(|c| &c.skipped);
+            let fast = skipped.is_none() && len.is_multiple_of(LANES) && extremes.0.least >= pair.format.least_normal;
+            if fast {
+                more = add_and_count(x, y, more, tally);
+            } else {
+                more = add_more(x, y, more);
+                sort(&x[..len], &y[..len], pair.format, skipped, tally);
+            }
+            if most > 0.0 && pair.bar.admits(most) {
+                let at_of = |i: usize| pair.at(at + i);
+                tally.offenders.offer(&x[..len], &y[..len], at_of, &pair.bar);
+            }
+        }
     }
-    finish(&partial, &mut sums);
+    sums.max_abs_at = (sums.max_abs > 0.0).then(|| {
+        let here = most_at..(most_at + CHUNK).min(range.end);
+        let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
+        let x = chunk(&pair.x, here.clone(), &mut x_buffer);
+        let y = chunk(&pair.y, here, &mut y_buffer);
+        let is_it = |(x, y): (&X, &Y)| {
+            let (x, y) = (x.wide(), y.wide());
+            x.is_finite() && y.is_finite() && (y - x).abs() == sums.max_abs
+        };
+        pair.at(most_at + x.iter().zip(y).position(is_it).unwrap_or(0))
+    });
+    finish(low, high, more, &mut sums);
     sums
 }
 
-/// Widens; true when every difference is finite (so every value is).
+/// Elements `range`, filled up with zeros to whole groups of lanes: zeros add nothing.
 #[inline(always)]
-fn load<X: Value, Y: Value>(chunk: &mut Chunk, x: &[X], y: &[Y]) -> bool {
-    if x.len() < CHUNK {
-        // What an earlier chunk left behind must not be added again.
-        chunk.x = [0.0; CHUNK];
-        chunk.y = [0.0; CHUNK];
-        chunk.d = [0.0; CHUNK];
+fn chunk<'a, T: Element>(values: &crate::Values<'a>, range: Range<usize>, buffer: &'a mut [T; CHUNK]) -> &'a [T] {
+    let len = range.len();
+    if len.is_multiple_of(LANES) {
+        return T::chunk(values, range, buffer);
     }
-    chunk.len = x.len();
-    let places = chunk.x.iter_mut().zip(&mut chunk.y).zip(&mut chunk.d);
-    for ((x, y), ((to_x, to_y), to_d)) in x.iter().zip(y).zip(places) {
-        let (x, y) = (x.wide(), y.wide());
-        *to_x = x;
-        *to_y = y;
-        *to_d = y - x;
-    }
-    let mut probe = [0.0; LANES];
-    for d in chunk.d.as_chunks::<LANES>().0 {
-        for l in 0..LANES {
-            // 0 for finite values, NaN otherwise; NaN stays.
-            probe[l] += d[l] * 0.0;
-        }
-    }
-    probe.iter().sum::<f64>() == 0.0
+    let mut own = [T::default(); CHUNK];
+    buffer[..len].copy_from_slice(T::chunk(values, range, &mut own));
+    &buffer[..len.next_multiple_of(LANES)]
 }
 
-/// Counts the pairs that are not finite and zeroes them.
+/// Counts the pairs that are not finite and gives a copy without them.
 #[cold]
-fn set_aside(chunk: &mut Chunk, sums: &mut Sums) -> [bool; CHUNK] {
-    let mut skipped = [false; CHUNK];
-    for i in 0..chunk.len {
-        let (x, y) = (chunk.x[i], chunk.y[i]);
+fn set_aside<X: Element, Y: Element>(x: &[X], y: &[Y], at: impl Fn(usize) -> At, sums: &mut Sums) -> Cleaned<X, Y> {
+    let len = x.len();
+    let mut out = Cleaned { x: [X::default(); CHUNK], y: [Y::default(); CHUNK], skipped: [false; CHUNK] };
+    out.x[..len].copy_from_slice(x);
+    out.y[..len].copy_from_slice(y);
+    for i in 0..len {
+        let (x, y) = (x[i].wide(), y[i].wide());
         if x.is_finite() && y.is_finite() {
             sums.finite += 1;
             continue;
         }
-        skipped[i] = true;
+        (out.x[i], out.y[i], out.skipped[i]) = (X::default(), Y::default(), true);
         if x == f64::NEG_INFINITY && y == f64::NEG_INFINITY {
             sums.masked += 1;
-        } else {
-            sums.nan_x += u64::from(x.is_nan());
-            sums.nan_y += u64::from(y.is_nan());
-            sums.inf_x += u64::from(x.is_infinite());
-            sums.inf_y += u64::from(y.is_infinite());
+            continue;
         }
-        chunk.x[i] = 0.0;
-        chunk.y[i] = 0.0;
-        chunk.d[i] = 0.0;
+        sums.nan_x += u64::from(x.is_nan());
+        sums.nan_y += u64::from(y.is_nan());
+        sums.inf_x += u64::from(x.is_infinite());
+        sums.inf_y += u64::from(y.is_infinite());
+        sums.first_nonfinite_at.get_or_insert_with(|| at(i));
     }
-    skipped
+    out
 }
 
-/// Adds the chunk to the lanes: one short sweep a sum. With two sums in one loop the compiler packs them across lanes
-/// and falls back to half vectors.
+/// Adds lanes 0 to 3 (`HALF` 0) or 4 to 7 of every group. Half the lanes at a time, since eight sums of eight lanes are
+/// more than the registers of AVX2 hold.
 #[inline(always)]
-fn add(chunk: &Chunk, p: &mut Partial) -> Extremes {
-    let groups = chunk.len.div_ceil(LANES);
-    let x = &chunk.x.as_chunks().0[..groups];
-    let y = &chunk.y.as_chunks().0[..groups];
-    let d = &chunk.d.as_chunks().0[..groups];
-    p.x = sum(p.x, x, x, |x, _| x);
-    p.y = sum(p.y, y, y, |y, _| y);
-    p.d = sum(p.d, d, d, |d, _| d);
-    p.xx = sum(p.xx, x, x, |x, _| x * x);
-    p.yy = sum(p.yy, y, y, |y, _| y * y);
-    p.dd = sum(p.dd, d, d, |d, _| d * d);
-    p.xy = sum(p.xy, x, y, |x, y| x * y);
-    p.xd = sum(p.xd, x, d, |x, d| x * d);
-    p.abs_d = sum(p.abs_d, d, d, |d, _| d.abs());
-    p.outward_d = sum(p.outward_d, d, x, |d, x| f64::from_bits(d.to_bits() ^ (x.to_bits() & SIGN)));
-    let least = |v| fold(v, f64::INFINITY, |a, b| if b < a { b } else { a });
-    let most = |v| fold(v, 0.0, |a, b| if b > a { b } else { a });
-    Extremes { max_d: most(d), max_x: most(x), max_y: most(y), least: least(x).min(least(y)) }
+fn add<Q: Quad, X: Element, Y: Element, const HALF: usize>(x: &[X], y: &[Y], mut c: Core<Q>) -> Core<Q> {
+    for (x, y) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0) {
+        let (x, y) = (X::quad::<Q>(&x.as_chunks().0[HALF]), Y::quad::<Q>(&y.as_chunks().0[HALF]));
+        let d = y.sub(x);
+        c.x = c.x.add(x);
+        c.y = c.y.add(y);
+        c.xx = c.xx.add(x.mul(x));
+        c.yy = c.yy.add(y.mul(y));
+        c.xy = c.xy.add(x.mul(y));
+        c.d = c.d.add(d);
+        c.dd = c.dd.add(d.mul(d));
+        c.abs_d = c.abs_d.add(d.abs());
+        c.most = c.most.larger(d.abs());
+    }
+    c
 }
 
-/// Adds f(v, w) to the lanes. They are taken and given back by value: behind a reference they would be stored after
-/// every group.
 #[inline(always)]
-fn sum(mut lanes: Lanes, v: &[Lanes], w: &[Lanes], f: impl Fn(f64, f64) -> f64) -> Lanes {
-    for (v, w) in v.iter().zip(w) {
-        for l in 0..LANES {
-            lanes[l] += f(v[l], w[l]);
+fn add_more<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut more: [More<Q>; 2]) -> [More<Q>; 2] {
+    for (x, y) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0) {
+        for ((x, y), m) in x.as_chunks::<4>().0.iter().zip(y.as_chunks::<4>().0).zip(&mut more) {
+            let (x, y) = (X::quad::<Q>(x), Y::quad::<Q>(y));
+            *m = plus(*m, x, y.sub(x));
         }
     }
-    lanes
+    more
 }
 
-/// An extreme of |v|.
+/// The same, and counts every pair in one table that tells both histograms.
 #[inline(always)]
-fn fold(v: &[Lanes], start: f64, f: impl Fn(f64, f64) -> f64) -> f64 {
-    let mut lanes = [start; LANES];
-    for v in v {
-        for l in 0..LANES {
-            lanes[l] = f(lanes[l], v[l].abs());
+fn add_and_count<Q: Quad, X: Element, Y: Element>(
+    x: &[X],
+    y: &[Y],
+    more: [More<Q>; 2],
+    tally: &mut Tally,
+) -> [More<Q>; 2] {
+    let [mut low, mut high] = more;
+    let mut keys = [[0; LANES]; CHUNK / LANES];
+    let groups = x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0);
+    for ((x, y), keys) in groups.zip(&mut keys) {
+        let (x_half, y_half) = (x.as_chunks::<4>().0, y.as_chunks::<4>().0);
+        let (x, y) = (X::quad::<Q>(&x_half[0]), Y::quad::<Q>(&y_half[0]));
+        let d = y.sub(x);
+        low = plus(low, x, d);
+        let first = d.keys(x);
+        let (x, y) = (X::quad::<Q>(&x_half[1]), Y::quad::<Q>(&y_half[1]));
+        let d = y.sub(x);
+        high = plus(high, x, d);
+        let second = d.keys(x);
+        keys[..4].copy_from_slice(&first);
+        keys[4..].copy_from_slice(&second);
+    }
+    tally.count(&keys[..x.len() / LANES]);
+    [low, high]
+}
+
+#[inline(always)]
+fn plus<Q: Quad>(m: More<Q>, x: Q, d: Q) -> More<Q> {
+    More { xd: m.xd.add(x.mul(d)), outward_d: m.outward_d.add(d.signed_by(x)) }
+}
+
+/// Counts zeros and saturated values where the extremes say that there are some.
+#[inline(always)]
+fn note<X: Element, Y: Element>(x: &[X], y: &[Y], extremes: &(Extremes, Extremes), format: Format, sums: &mut Sums) {
+    if extremes.0.least == 0.0 || extremes.1.least == 0.0 {
+        for (x, y) in x.iter().zip(y) {
+            let (x, y) = (x.wide(), y.wide());
+            sums.zero_lost += u64::from(y == 0.0 && x != 0.0);
+            sums.zero_gained += u64::from(x == 0.0 && y != 0.0);
         }
     }
-    lanes.iter().fold(start, |a, &b| f(a, b))
-}
-
-/// Keeps the extremes; counts zeros and saturated values where the extremes say that there are some.
-#[inline(always)]
-fn note(chunk: &Chunk, extremes: &Extremes, start: u64, format: Format, sums: &mut Sums) {
-    sums.max_x = sums.max_x.max(extremes.max_x);
-    sums.max_y = sums.max_y.max(extremes.max_y);
-    if extremes.max_d > sums.max_abs {
-        let i = chunk.d.iter().position(|d| d.abs() == extremes.max_d).unwrap_or(0);
-        sums.max_abs = extremes.max_d;
-        sums.max_abs_at = Some(At { row: 0, column: start + i as u64 });
-    }
-    if extremes.least == 0.0 {
-        for (x, y) in chunk.x.iter().zip(&chunk.y) {
-            sums.zero_lost += u64::from(*y == 0.0 && *x != 0.0);
-            sums.zero_gained += u64::from(*x == 0.0 && *y != 0.0);
-        }
-    }
-    if extremes.max_y >= format.largest {
-        sums.saturated += chunk.y.iter().filter(|y| y.abs() == format.largest).count() as u64;
+    if extremes.1.most >= format.largest {
+        sums.saturated += y.iter().filter(|y| y.wide().abs() == format.largest).count() as u64;
     }
 }
 
-/// Counts the chunk in both histograms. The difference of two positive f64 bit patterns, shifted right by the 52 bits
-/// of mantissa, is floor(log2 d/x): exactly, and without a division.
+/// Counts a chunk in both histograms one by one: where golden has values below the format's normal numbers, where pairs
+/// are left out, and in the odd end of a row.
 #[inline(always)]
-fn place(chunk: &Chunk, format: Format, skipped: Option<&[bool; CHUNK]>, tally: &mut Tally) {
+fn sort<X: Element, Y: Element>(x: &[X], y: &[Y], format: Format, skipped: Option<&[bool; CHUNK]>, tally: &mut Tally) {
     let mut relative = [0u8; CHUNK];
     let mut ulp = [0u8; CHUNK];
-    let lowest_ulp = format.min_exponent + BIAS;
-    for (((x, d), relative), ulp) in chunk.x.iter().zip(&chunk.d).zip(&mut relative).zip(&mut ulp) {
-        let (x, d) = (x.to_bits() & !SIGN, d.to_bits() & !SIGN);
-        let (high_x, high_d) = ((x >> 32) as i32, (d >> 32) as i32);
-        let ratio = ((d.wrapping_sub(x) >> 32) as i32 >> 20) - RELATIVE_LOWEST;
-        let spacing = (high_x >> 20).max(lowest_ulp) - format.mantissa;
-        let distance = (high_d >> 20) - spacing - ULP_LOWEST;
-        *relative = if d == 0 { ZERO as u8 } else { ratio.clamp(0, LAST) as u8 };
-        *ulp = if d == 0 { ZERO as u8 } else { distance.clamp(0, LAST) as u8 };
+    let sorter = Sort::of(format);
+    for (((x, y), relative), ulp) in x.iter().zip(y).zip(&mut relative).zip(&mut ulp) {
+        let (x, y) = (x.wide(), y.wide());
+        (*relative, *ulp) = sorter.slots(x, y - x);
     }
     for (i, _) in skipped.into_iter().flatten().enumerate().filter(|(_, skip)| **skip) {
-        relative[i] = NOWHERE as u8;
-        ulp[i] = NOWHERE as u8;
+        (relative[i], ulp[i]) = Sort::NOWHERE;
     }
-    tally.relative.add(&relative[..chunk.len]);
-    tally.ulp.add(&ulp[..chunk.len]);
+    tally.relative.add(&relative[..x.len()]);
+    tally.ulp.add(&ulp[..x.len()]);
 }
 
 #[inline(always)]
-fn finish(p: &Partial, sums: &mut Sums) {
-    let join = |v: &Lanes| ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-    sums.x = join(&p.x);
-    sums.y = join(&p.y);
-    sums.xx = join(&p.xx);
-    sums.yy = join(&p.yy);
-    sums.xy = join(&p.xy);
-    sums.xd = join(&p.xd);
-    sums.abs_d = join(&p.abs_d);
-    sums.d = join(&p.d);
-    sums.dd = join(&p.dd);
-    sums.outward_d = join(&p.outward_d);
+fn finish<Q: Quad>(low: Core<Q>, high: Core<Q>, more: [More<Q>; 2], sums: &mut Sums) {
+    sums.x = low.x.join(high.x);
+    sums.y = low.y.join(high.y);
+    sums.xx = low.xx.join(high.xx);
+    sums.yy = low.yy.join(high.yy);
+    sums.xy = low.xy.join(high.xy);
+    sums.abs_d = low.abs_d.join(high.abs_d);
+    sums.d = low.d.join(high.d);
+    sums.dd = low.dd.join(high.dd);
+    sums.xd = more[0].xd.join(more[1].xd);
+    sums.outward_d = more[0].outward_d.join(more[1].outward_d);
 }

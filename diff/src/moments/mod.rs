@@ -1,22 +1,33 @@
 //! One-pass moments of a pair of tensors: golden x, candidate y, d = y - x.
 
+mod core_set;
 mod histogram;
 mod kernel;
+mod offenders;
 mod simd;
 mod sums;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use karat_seam::{Data, Error, Result, Tensor};
+use karat_seam::{Error, Result, Tensor};
 
+pub use core_set::{CoreMeasured, CoreSums};
+use histogram::Counts;
 pub use histogram::Histogram;
+pub use offenders::Offender;
+use offenders::{Bar, Worst};
 pub use sums::{At, Sums};
+use tally::Tally;
 
 use crate::sweep::{Kernel, Merge, sweep};
-use crate::{Grid, Storage};
+use crate::{Grid, Storage, Values, View};
+
+/// Bias of an f64 exponent.
+const BIAS: i32 = 1023;
 
 /// Moments of a set of element pairs: what adds in order, and two histograms.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +74,9 @@ pub struct Measured {
     pub rows: Vec<Sums>,
     /// By class of row and part of row, in order. Only cells that hold an element.
     pub cells: BTreeMap<Cell, Moments>,
+    /// The worst pairs of values: the largest |d| first, then the first in place. As many as were asked for, and no
+    /// pair of equal values.
+    pub offenders: Vec<Offender>,
 }
 
 impl Measured {
@@ -90,40 +104,54 @@ impl Measured {
 ///
 /// Errors: another shape than the grid's, different shapes, integer tensors (see [`crate::discrete`]).
 pub fn measure(at: &str, x: &Tensor, y: &Tensor, storage: Storage, grid: &Grid) -> Result<Measured> {
-    grid.check(at, x)?;
-    if x.shape != y.shape {
-        return Err(Error::Shape { at: at.into(), expected: x.shape.clone(), found: y.shape.clone() });
+    measure_views(at, View::of(at, x)?, View::of(at, y)?, storage, 0, grid)
+}
+
+/// The same for tensors of any origin; and the `worst` pairs of values, if any are wanted.
+pub fn measure_views(
+    at: &str,
+    x: View<'_>,
+    y: View<'_>,
+    storage: Storage,
+    worst: usize,
+    grid: &Grid,
+) -> Result<Measured> {
+    let pair = Pair::new(at, x, y, Format::of(storage), worst, grid)?;
+    let swept = sweep(&Full(&pair), grid);
+    let mut total = Moments::default();
+    for row in &swept.rows {
+        total.sums.merge(row);
     }
-    let format = Format::of(storage);
-    match (&x.data, &y.data) {
-        (Data::F32(x), Data::F32(y)) => Ok(run(&Pair { x, y, format }, grid)),
-        (Data::F32(x), Data::F64(y)) => Ok(run(&Pair { x, y, format }, grid)),
-        (Data::F64(x), Data::F32(y)) => Ok(run(&Pair { x, y, format }, grid)),
-        (Data::F64(x), Data::F64(y)) => Ok(run(&Pair { x, y, format }, grid)),
-        (Data::F32(_) | Data::F64(_), other) | (other, _) => {
-            Err(Error::Dtype { at: at.into(), expected: "f32 or f64", found: other.dtype() })
+    let mut cells = BTreeMap::new();
+    let mut offenders = Worst::default();
+    for ((class, part), (sums, counts)) in swept.cells {
+        let mut cell = Moments { sums, ..Moments::default() };
+        cell.relative.counts.merge(&counts.relative);
+        if pair.format.has_ulp {
+            cell.ulp.counts.merge(&counts.ulp);
         }
+        total.relative.merge(&cell.relative);
+        total.ulp.merge(&cell.ulp);
+        offenders.merge(&counts.offenders, worst);
+        cells.insert(Cell { class, part }, cell);
     }
+    Ok(Measured { total, rows: swept.rows, cells, offenders: offenders.into_vec() })
 }
 
-/// An element that the pass can read.
-pub(crate) trait Value: Copy + Sync {
-    /// The value, exactly.
-    fn wide(self) -> f64;
-}
-
-impl Value for f32 {
-    #[inline]
-    fn wide(self) -> f64 {
-        f64::from(self)
+/// The core set alone, in less time: no rows, no histograms. Its numbers have the bits of [`Measured::cells`].
+///
+/// Errors: as [`measure`].
+pub fn measure_core(at: &str, x: View<'_>, y: View<'_>, grid: &Grid) -> Result<CoreMeasured> {
+    let pair = Pair::new(at, x, y, Format::of(Storage::F32), 0, grid)?;
+    let swept = sweep(&Core(&pair), grid);
+    let mut total = CoreSums::default();
+    let mut cells = BTreeMap::new();
+    for ((class, part), (sums, ())) in swept.cells {
+        let sums = CoreSums::of(&sums);
+        total.merge(&sums);
+        cells.insert(Cell { class, part }, sums);
     }
-}
-
-impl Value for f64 {
-    #[inline]
-    fn wide(self) -> f64 {
-        self
-    }
+    Ok(CoreMeasured { total, cells })
 }
 
 /// The storage format as the inner loop needs it.
@@ -131,6 +159,8 @@ impl Value for f64 {
 pub(crate) struct Format {
     mantissa: i32,
     min_exponent: i32,
+    /// Smallest normal number.
+    least_normal: f64,
     /// NaN where nothing can saturate.
     largest: f64,
     has_ulp: bool,
@@ -138,28 +168,43 @@ pub(crate) struct Format {
 
 impl Format {
     fn of(storage: Storage) -> Self {
-        let (mantissa, min_exponent) = storage.spacing().unwrap_or((0, 0));
+        // Without a spacing of its own f64's smallest normal number is the limit: what is below has no exponent.
+        let (mantissa, min_exponent) = storage.spacing().unwrap_or((0, 1 - BIAS));
+        let least_normal = f64::from_bits(((min_exponent + BIAS) as u64) << 52);
         let largest = storage.largest().unwrap_or(f64::NAN);
-        Self { mantissa, min_exponent, largest, has_ulp: storage.spacing().is_some() }
+        Self { mantissa, min_exponent, least_normal, largest, has_ulp: storage.spacing().is_some() }
     }
 }
 
-struct Pair<'a, X, Y> {
-    x: &'a [X],
-    y: &'a [Y],
+/// Both sides, with what the inner loop needs to know.
+pub(crate) struct Pair<'a> {
+    x: Values<'a>,
+    y: Values<'a>,
+    width: usize,
     format: Format,
+    bar: Bar,
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct Tally {
-    relative: histogram::Counts,
-    ulp: histogram::Counts,
-}
+impl<'a> Pair<'a> {
+    fn new(at: &str, x: View<'a>, y: View<'a>, format: Format, worst: usize, grid: &Grid) -> Result<Self> {
+        grid.check(at, x.shape)?;
+        if x.shape != y.shape {
+            return Err(Error::Shape { at: at.into(), expected: x.shape.to_vec(), found: y.shape.to_vec() });
+        }
+        let elements = grid.rows() * grid.width();
+        if x.values.len() < elements || y.values.len() < elements {
+            return Err(Error::Request(format!("{at}: fewer values than shape {:?} asks for", x.shape)));
+        }
+        Ok(Self { x: x.values, y: y.values, width: grid.width(), format, bar: Bar::new(worst) })
+    }
 
-impl Merge for Tally {
-    fn merge(&mut self, later: &Self) {
-        self.relative.merge(&later.relative);
-        self.ulp.merge(&later.ulp);
+    /// Coordinate of an element.
+    fn at(&self, element: usize) -> At {
+        At { row: (element / self.width) as u64, column: (element % self.width) as u64 }
+    }
+
+    fn elements(&self, row: usize, columns: &Range<usize>) -> Range<usize> {
+        row * self.width + columns.start..row * self.width + columns.end
     }
 }
 
@@ -169,40 +214,55 @@ impl Merge for Sums {
     }
 }
 
-/// A pair with its row length.
-struct Rows<'a, X, Y> {
-    pair: &'a Pair<'a, X, Y>,
-    width: usize,
+/// What the histograms and the worst pairs of a cell come from.
+#[derive(Clone, Default)]
+pub(crate) struct Counted {
+    relative: Counts,
+    ulp: Counts,
+    offenders: Worst,
+    wanted: usize,
 }
 
-impl<X: Value, Y: Value> Kernel for Rows<'_, X, Y> {
+impl Merge for Counted {
+    fn merge(&mut self, later: &Self) {
+        self.relative.merge(&later.relative);
+        self.ulp.merge(&later.ulp);
+        self.offenders.merge(&later.offenders, later.wanted);
+    }
+}
+
+/// Everything.
+struct Full<'a, 'b>(&'a Pair<'b>);
+
+impl Kernel for Full<'_, '_> {
     type Sums = Sums;
     type Tally = Tally;
+    type Counts = Counted;
+    const ROWS: bool = true;
 
     fn run(&self, row: usize, columns: Range<usize>, tally: &mut Tally) -> Sums {
-        let range = row * self.width + columns.start..row * self.width + columns.end;
-        let mut sums = simd::pass(&self.pair.x[range.clone()], &self.pair.y[range], self.pair.format, tally);
-        sums.max_abs_at = sums.max_abs_at.map(|at| At { row: row as u64, column: at.column + columns.start as u64 });
-        sums
+        simd::pass::<true>(self.0, self.0.elements(row, &columns), tally)
+    }
+
+    fn settle(&self, mut tally: Tally) -> Counted {
+        let offenders = std::mem::take(&mut tally.offenders);
+        let (relative, ulp) = tally.settle(self.0.format);
+        Counted { relative, ulp, offenders, wanted: self.0.bar.wanted() }
     }
 }
 
-fn run<X: Value, Y: Value>(pair: &Pair<'_, X, Y>, grid: &Grid) -> Measured {
-    let swept = sweep(&Rows { pair, width: grid.width() }, grid);
-    let mut total = Moments::default();
-    for row in &swept.rows {
-        total.sums.merge(row);
+/// The core set.
+struct Core<'a, 'b>(&'a Pair<'b>);
+
+impl Kernel for Core<'_, '_> {
+    type Sums = Sums;
+    type Tally = Tally;
+    type Counts = ();
+    const ROWS: bool = false;
+
+    fn run(&self, row: usize, columns: Range<usize>, tally: &mut Tally) -> Sums {
+        simd::pass::<false>(self.0, self.0.elements(row, &columns), tally)
     }
-    let mut cells = BTreeMap::new();
-    for ((class, part), (sums, tally)) in swept.cells {
-        let mut cell = Moments { sums, ..Moments::default() };
-        cell.relative.counts.merge(&tally.relative);
-        if pair.format.has_ulp {
-            cell.ulp.counts.merge(&tally.ulp);
-        }
-        total.relative.merge(&cell.relative);
-        total.ulp.merge(&cell.ulp);
-        cells.insert(Cell { class, part }, cell);
-    }
-    Measured { total, rows: swept.rows, cells }
+
+    fn settle(&self, _: Tally) {}
 }

@@ -1,35 +1,42 @@
-//! Picks the widest instruction set at run time. All of them run the same code and give the same bits.
+//! Picks the instruction set at run time. Both run the same code and give the same bits.
 
-use super::{Format, Sums, Tally, Value, kernel};
+use std::ops::Range;
 
-/// One pass over a run of pairs of the same length.
-pub(super) fn pass<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: &mut Tally) -> Sums {
+use super::tally::Tally;
+use super::{Pair, Sums, kernel};
+use crate::quad::Plain;
+use crate::values::Element;
+
+/// One pass over the elements `range` of a pair; `FULL` or the core set only.
+pub(super) fn pass<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
     #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the processor has just said that it has both features.
-            return unsafe { avx512(x, y, format, tally) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
+    if std::arch::is_x86_feature_detected!("avx2") {
+        return match (pair.x.is_double(), pair.y.is_double()) {
             // SAFETY: the processor has just said that it has the feature.
-            return unsafe { avx2(x, y, format, tally) };
-        }
+            (false, false) => unsafe { avx2::<f32, f32, FULL>(pair, range, tally) },
+            // SAFETY: as above.
+            (false, true) => unsafe { avx2::<f32, f64, FULL>(pair, range, tally) },
+            // SAFETY: as above.
+            (true, false) => unsafe { avx2::<f64, f32, FULL>(pair, range, tally) },
+            // SAFETY: as above.
+            (true, true) => unsafe { avx2::<f64, f64, FULL>(pair, range, tally) },
+        };
     }
-    plain(x, y, format, tally)
+    plain::<FULL>(pair, range, tally)
 }
 
-pub(super) fn plain<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: &mut Tally) -> Sums {
-    kernel::pass(x, y, format, tally)
+/// The same without vector instructions.
+pub(super) fn plain<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
+    match (pair.x.is_double(), pair.y.is_double()) {
+        (false, false) => kernel::pass::<Plain, f32, f32, FULL>(pair, range, tally),
+        (false, true) => kernel::pass::<Plain, f32, f64, FULL>(pair, range, tally),
+        (true, false) => kernel::pass::<Plain, f64, f32, FULL>(pair, range, tally),
+        (true, true) => kernel::pass::<Plain, f64, f64, FULL>(pair, range, tally),
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn avx2<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: &mut Tally) -> Sums {
-    kernel::pass(x, y, format, tally)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq")]
-fn avx512<X: Value, Y: Value>(x: &[X], y: &[Y], format: Format, tally: &mut Tally) -> Sums {
-    kernel::pass(x, y, format, tally)
+fn avx2<X: Element, Y: Element, const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
+    kernel::pass::<crate::quad::Avx2, X, Y, FULL>(pair, range, tally)
 }

@@ -30,6 +30,8 @@ pub struct Sums {
     pub inf_x: u64,
     /// Candidate values that are infinite, masked pairs apart.
     pub inf_y: u64,
+    /// The first pair that is not finite, masked pairs apart.
+    pub first_nonfinite_at: Option<At>,
     /// Candidate values at the storage format's largest magnitude.
     pub saturated: u64,
     /// Candidate exactly zero where golden is not.
@@ -81,6 +83,7 @@ impl Sums {
         self.nan_y += later.nan_y;
         self.inf_x += later.inf_x;
         self.inf_y += later.inf_y;
+        self.first_nonfinite_at = self.first_nonfinite_at.or(later.first_nonfinite_at);
         self.saturated += later.saturated;
         self.zero_lost += later.zero_lost;
         self.zero_gained += later.zero_gained;
@@ -104,7 +107,9 @@ impl Sums {
 
     /// The same sums with row numbers moved up by `first`: for a tensor that was measured in pieces.
     pub fn at_row(mut self, first: u64) -> Self {
-        self.max_abs_at = self.max_abs_at.map(|at| At { row: at.row + first, ..at });
+        for at in [&mut self.max_abs_at, &mut self.first_nonfinite_at].into_iter().flatten() {
+            at.row += first;
+        }
         self
     }
 }

@@ -122,14 +122,44 @@ fn same_bits_for_every_thread_count_and_instruction_set() {
         assert_eq!(one, run(2));
         assert_eq!(one, run(5));
     }
-    let (x, y) = pair(5, 4001);
-    let (x, y) = (f32s(&x), f32s(&y));
-    let format = Format::of(Storage::Bf16);
-    let (mut wide, mut plain) = (Tally::default(), Tally::default());
-    let a = simd::pass(&x, &y, format, &mut wide);
-    let b = simd::plain(&x, &y, format, &mut plain);
-    assert_eq!(a, b);
-    assert_eq!((wide.relative, wide.ulp), (plain.relative, plain.ulp));
+}
+
+#[test]
+fn vector_and_plain_code_give_the_same_bits() {
+    for (n, storage) in [(4001, Storage::Bf16), (4000, Storage::F32), (777, Storage::F16), (20, Storage::Mxfp4)] {
+        let (mut x, mut y) = pair(5, n);
+        (x[n / 2], y[n / 3]) = (f64::NAN, 0.0);
+        let narrow = (f32s(&x), f32s(&y));
+        let sides = [(Values::F32(&narrow.0), Values::F32(&narrow.1)), (Values::F64(&x), Values::F32(&narrow.1))];
+        for (x, y) in sides {
+            let shape = [1, n];
+            let view = |values| View { shape: &shape, values };
+            let pair = Pair::new("t", view(x), view(y), Format::of(storage), 3, &Grid::new(1, n)).unwrap();
+            let counted = |tally: Tally| {
+                let offenders = tally.offenders.clone().into_vec();
+                (tally.settle(Format::of(storage)), offenders)
+            };
+            let (mut wide, mut plain) = (Tally::default(), Tally::default());
+            let full = simd::pass::<true>(&pair, 0..n, &mut wide);
+            assert_eq!(full, simd::plain::<true>(&pair, 0..n, &mut plain));
+            assert_eq!(counted(wide), counted(plain));
+            let core = simd::pass::<false>(&pair, 0..n, &mut Tally::default());
+            assert_eq!(core, simd::plain::<false>(&pair, 0..n, &mut Tally::default()));
+            assert_eq!(CoreSums::of(&core), CoreSums::of(&full));
+        }
+    }
+}
+
+/// Values on which the sums' exact order shows: everything is added lane by lane in a plain loop, in f64.
+fn by_hand(x: &[f64], y: &[f64]) -> [f64; 6] {
+    let mut lanes = [[0.0f64; 8]; 6];
+    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+        let d = y - x;
+        for (sum, value) in lanes.iter_mut().zip([*x, x * x, x * y, d * d, d.abs(), x * d]) {
+            sum[i % 8] += value;
+        }
+    }
+    lanes.map(|l| ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7])))
 }
 
 #[test]
@@ -176,6 +206,21 @@ fn the_position_is_the_true_coordinate() {
 }
 
 #[test]
+fn parts_repeat_as_heads_and_scale_blocks_do() {
+    let columns = |g: &Grid| (0..g.part_count()).map(|p| g.part_columns(p)).collect::<Vec<_>>();
+    let heads = Grid::new(3, 20).repeated(&[7, 3]).unwrap();
+    assert_eq!(columns(&heads), [0..7, 7..10, 10..17, 17..20]);
+    assert_eq!(columns(&Grid::new(3, 20).repeated(&[8]).unwrap()), [0..8, 8..16, 16..20]);
+    assert_eq!(columns(&Grid::new(0, 0).repeated(&[8]).unwrap()), std::slice::from_ref(&(0..0)));
+    assert!(Grid::new(3, 20).repeated(&[]).is_err() && Grid::new(3, 20).repeated(&[4, 0]).is_err());
+    let mut y = vec![0.0; 60];
+    y[20 + 18] = 1.0;
+    let (x, y) = (tensor(&[3, 20], &[1.0; 60]), tensor(&[3, 20], &y.iter().map(|v| v + 1.0).collect::<Vec<_>>()));
+    let m = measure("t", &x, &y, Storage::F32, &heads).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|p| m.part(p).sums.dd), [0.0, 0.0, 0.0, 1.0]);
+}
+
+#[test]
 fn element_types_mix_and_integers_are_refused() {
     let (x, y) = pair(1, 12);
     let single = total(&x, &y, Storage::F32);
@@ -207,6 +252,55 @@ fn histogram_quantiles_lie_in_the_right_bucket() {
 }
 
 proptest! {
+    #[test]
+    fn the_bits_are_those_of_a_plain_loop(seed: u64, rows in 1usize..5, width in 1usize..700, double: bool, threads in 1usize..4) {
+        let n = rows * width;
+        let (mut x, y) = pair(seed, n);
+        if double {
+            x.iter_mut().for_each(|v| *v *= 1.0 + f64::EPSILON);
+        }
+        let tx = if double { Tensor::f64([rows, width], x.clone()) } else { tensor(&[rows, width], &x) };
+        let ty = tensor(&[rows, width], &y);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let grid = Grid::of(&tx);
+        let m = pool.install(|| measure("t", &tx, &ty, Storage::Bf16, &grid)).unwrap();
+        let mut whole = [0.0; 6];
+        for (r, row) in m.rows.iter().enumerate() {
+            let at = r * width..(r + 1) * width;
+            let expected = by_hand(&x[at.clone()], &y[at]);
+            prop_assert_eq!([row.x, row.xx, row.xy, row.dd, row.abs_d, row.xd], expected);
+            whole.iter_mut().zip(expected).for_each(|(sum, v)| *sum += v);
+        }
+        let s = m.total.sums;
+        prop_assert_eq!([s.x, s.xx, s.xy, s.dd, s.abs_d, s.xd], whole);
+        let (vx, vy) = (View::of("t", &tx).unwrap(), View::of("t", &ty).unwrap());
+        let core = pool.install(|| measure_core("t", vx, vy, &grid)).unwrap();
+        let cell = Cell { class: 0, part: 0 };
+        prop_assert_eq!(core.total, CoreSums::of(&m.cells[&cell].sums));
+    }
+
+    #[test]
+    fn offenders_are_the_worst_in_order(seed: u64, rows in 1usize..40, width in 1usize..90, wanted in 0usize..9, threads in 1usize..4) {
+        let n = rows * width;
+        let (x, mut y) = pair(seed, n);
+        // Ties: the same pair again further on.
+        y[n - 1] = x[n - 1];
+        let far = n / 2;
+        y[far] = x[far] + 3.0;
+        y[far / 2] = x[far / 2] + 3.0;
+        let (tx, ty) = (tensor(&[rows, width], &x), tensor(&[rows, width], &y));
+        let mut expected: Vec<(f64, usize)> =
+            f32s(&x).iter().zip(f32s(&y)).map(|(x, y)| (f64::from(y) - f64::from(*x)).abs()).zip(0..).filter(|p| p.0 > 0.0).collect();
+        expected.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let grid = Grid::of(&tx).classes((0..rows as u32).map(|r| r % 2).collect()).unwrap();
+        let views = (View::of("t", &tx).unwrap(), View::of("t", &ty).unwrap());
+        let m = pool.install(|| measure_views("t", views.0, views.1, Storage::F32, wanted, &grid)).unwrap();
+        let found: Vec<(f64, usize)> =
+            m.offenders.iter().map(|o| (o.distance(), o.at.row as usize * width + o.at.column as usize)).collect();
+        prop_assert_eq!(&found[..], &expected[..wanted.min(expected.len())]);
+    }
+
     #[test]
     fn merging_pieces_equals_the_whole(seed: u64, n in 3usize..400, cut_a in 0usize..400, cut_b in 0usize..400) {
         let (x, y) = pair(seed, n);

@@ -1,4 +1,4 @@
-//! The inner loop of the split. Plain code that the compiler vectorises; `simd.rs` compiles it once an instruction set.
+//! The inner loop of the split, written over [`Quad`]; `simd.rs` compiles it once an instruction set.
 //!
 //! Element i of a run goes to lane i mod 8; the lanes are joined at the end as ((0+4)+(2+6)) + ((1+5)+(3+7)). No
 //! operation is fused, so every instruction set gives the same bits.
@@ -6,93 +6,77 @@
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
 
 use super::SplitSums;
-use crate::moments::Value;
+use crate::quad::Quad;
+use crate::values::{CHUNK, Element};
 
 const LANES: usize = 8;
-/// Elements that are widened at a time; stays in the first-level cache.
-const CHUNK: usize = 128;
 
-/// golden², T², H², J², ⟨H,J⟩.
-type Partial = [[f64; LANES]; 5];
-
-/// A piece of the run in f64. Elements that don't count are zero in all four.
-struct Chunk {
-    a: [f64; CHUNK],
-    t: [f64; CHUNK],
-    h: [f64; CHUNK],
-    j: [f64; CHUNK],
-}
+/// golden², T², H², J², ⟨H,J⟩ of four lanes.
+type Partial<Q> = [Q; 5];
 
 /// One pass over a run of triples of the same length.
 #[inline(always)]
-pub(super) fn pass<V: Value>(a: &[V], b: &[V], c: &[V]) -> SplitSums {
+pub(super) fn pass<Q: Quad, E: Element>(a: &[E], b: &[E], c: &[E]) -> SplitSums {
     let mut sums = SplitSums { n: a.len() as u64, ..SplitSums::default() };
-    let mut partial: Partial = [[0.0; LANES]; 5];
-    let mut chunk = Chunk { a: [0.0; CHUNK], t: [0.0; CHUNK], h: [0.0; CHUNK], j: [0.0; CHUNK] };
+    let mut low: Partial<Q> = [Q::splat(0.0); 5];
+    let mut high = low;
     for ((a, b), c) in a.chunks(CHUNK).zip(b.chunks(CHUNK)).zip(c.chunks(CHUNK)) {
-        if !load(&mut chunk, a, b, c) {
-            set_aside(&mut chunk, a, b, c, &mut sums);
+        let finite = E::extremes(a).finite && E::extremes(b).finite && E::extremes(c).finite;
+        if finite && a.len().is_multiple_of(LANES) {
+            (low, high) = add(a, b, c, low, high);
+            continue;
         }
-        add(&chunk, a.len().next_multiple_of(LANES), &mut partial);
+        // A copy, filled up with zeros: they add nothing.
+        let own = set_aside(a, b, c, &mut sums);
+        let end = a.len().next_multiple_of(LANES);
+        (low, high) = add(&own[0][..end], &own[1][..end], &own[2][..end], low, high);
     }
-    let join = |v: &[f64; LANES]| ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-    let [golden2, total2, inherited2, injected2, cross] = partial.map(|v| join(&v));
-    SplitSums { golden2, total2, inherited2, injected2, cross, ..sums }
+    SplitSums {
+        golden2: low[0].join(high[0]),
+        total2: low[1].join(high[1]),
+        inherited2: low[2].join(high[2]),
+        injected2: low[3].join(high[3]),
+        cross: low[4].join(high[4]),
+        ..sums
+    }
 }
 
-/// Widens and subtracts; true when every value is finite.
-#[inline(always)]
-fn load<V: Value>(chunk: &mut Chunk, a: &[V], b: &[V], c: &[V]) -> bool {
-    if a.len() < CHUNK {
-        // What an earlier chunk left behind must not be added again.
-        *chunk = Chunk { a: [0.0; CHUNK], t: [0.0; CHUNK], h: [0.0; CHUNK], j: [0.0; CHUNK] };
-    }
-    let mut probe = [0.0; LANES];
-    for (i, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
-        let (a, b, c) = (a.wide(), b.wide(), c.wide());
-        chunk.a[i] = a;
-        chunk.t[i] = c - a;
-        chunk.h[i] = b - a;
-        chunk.j[i] = c - b;
-        // 0 for finite values, NaN otherwise; NaN stays.
-        probe[i % LANES] += a * 0.0 + b * 0.0 + c * 0.0;
-    }
-    probe.iter().sum::<f64>() == 0.0
-}
-
-/// Counts the triples that are not finite and zeroes them.
-#[cold]
-fn set_aside<V: Value>(chunk: &mut Chunk, a: &[V], b: &[V], c: &[V], sums: &mut SplitSums) {
+/// A copy of a chunk in which triples that are not finite are zero, and counted.
+#[inline(never)]
+fn set_aside<E: Element>(a: &[E], b: &[E], c: &[E], sums: &mut SplitSums) -> [[E; CHUNK]; 3] {
+    let mut own = [[E::default(); CHUNK]; 3];
     for (i, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
         let triple = [a.wide(), b.wide(), c.wide()];
         if triple.iter().all(|v| v.is_finite()) {
+            (own[0][i], own[1][i], own[2][i]) = (*a, *b, *c);
             continue;
         }
         let masked = triple == [f64::NEG_INFINITY; 3];
         sums.masked += u64::from(masked);
         sums.nonfinite += u64::from(!masked);
-        (chunk.a[i], chunk.t[i], chunk.h[i], chunk.j[i]) = (0.0, 0.0, 0.0, 0.0);
     }
+    own
 }
 
 #[inline(always)]
-fn add(chunk: &Chunk, end: usize, p: &mut Partial) {
-    let mut at = 0;
-    while at < end {
-        for l in 0..LANES {
-            let (h, j) = (chunk.h[at + l], chunk.j[at + l]);
-            p[2][l] += h * h;
-            p[3][l] += j * j;
-            p[4][l] += h * j;
-        }
-        at += LANES;
+fn add<Q: Quad, E: Element>(
+    a: &[E],
+    b: &[E],
+    c: &[E],
+    mut low: Partial<Q>,
+    mut high: Partial<Q>,
+) -> (Partial<Q>, Partial<Q>) {
+    let groups = a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0).zip(c.as_chunks::<LANES>().0);
+    for ((a, b), c) in groups {
+        let (a, b, c) = (a.as_chunks::<4>().0, b.as_chunks::<4>().0, c.as_chunks::<4>().0);
+        low = plus(low, E::quad(&a[0]), E::quad(&b[0]), E::quad(&c[0]));
+        high = plus(high, E::quad(&a[1]), E::quad(&b[1]), E::quad(&c[1]));
     }
-    let mut at = 0;
-    while at < end {
-        for l in 0..LANES {
-            p[0][l] += chunk.a[at + l] * chunk.a[at + l];
-            p[1][l] += chunk.t[at + l] * chunk.t[at + l];
-        }
-        at += LANES;
-    }
+    (low, high)
+}
+
+#[inline(always)]
+fn plus<Q: Quad>(p: Partial<Q>, a: Q, b: Q, c: Q) -> Partial<Q> {
+    let (t, h, j) = (c.sub(a), b.sub(a), c.sub(b));
+    [p[0].add(a.mul(a)), p[1].add(t.mul(t)), p[2].add(h.mul(h)), p[3].add(j.mul(j)), p[4].add(h.mul(j))]
 }

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use karat_seam::{Data, Error, Result, Tensor};
 
-use crate::moments::Value;
 use crate::sweep::{Kernel, Merge, sweep};
+use crate::values::Element;
 use crate::{Cell, Grid, Sums};
 
 /// Squared norms of a run of elements. Triples with a value that is not finite are counted and left out; three `-inf`
@@ -139,7 +139,7 @@ impl Split {
 ///
 /// Errors: another shape than the grid's, different shapes or element types, integer tensors.
 pub fn split(at: &str, golden: &Tensor, golden_on_x2: &Tensor, candidate_on_x2: &Tensor, grid: &Grid) -> Result<Split> {
-    grid.check(at, golden)?;
+    grid.check(at, &golden.shape)?;
     for other in [golden_on_x2, candidate_on_x2] {
         if other.shape != golden.shape {
             return Err(Error::Shape { at: at.into(), expected: golden.shape.clone(), found: other.shape.clone() });
@@ -163,21 +163,25 @@ struct Triple<'a, V> {
     width: usize,
 }
 
-impl<V: Value> Kernel for Triple<'_, V> {
+impl<E: Element> Kernel for Triple<'_, E> {
     type Sums = SplitSums;
     type Tally = ();
+    type Counts = ();
+    const ROWS: bool = true;
 
     fn run(&self, row: usize, columns: Range<usize>, (): &mut ()) -> SplitSums {
         let range = row * self.width + columns.start..row * self.width + columns.end;
         simd::pass(&self.a[range.clone()], &self.b[range.clone()], &self.c[range])
     }
+
+    fn settle(&self, (): ()) {}
 }
 
 impl Merge for () {
     fn merge(&mut self, (): &Self) {}
 }
 
-fn run<V: Value>(triple: &Triple<'_, V>, grid: &Grid) -> Split {
+fn run<E: Element>(triple: &Triple<'_, E>, grid: &Grid) -> Split {
     let swept = sweep(triple, grid);
     let mut whole = SplitSums::default();
     for row in &swept.rows {

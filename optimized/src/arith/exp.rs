@@ -20,7 +20,7 @@ pub(crate) fn exp2_cubic(x: f32) -> f32 {
     let x = if x < -126.0 { -126.0 } else { x };
     let whole = x.floor();
     let f = x - whole;
-    let p = 0.077_119_09_f32.mul_add(f, 0.227_564_39).mul_add(f, 0.695_146_2).mul_add(f, 1.0);
+    let p = 0.077_119_09_f32.mul_add(f, 0.227_564_4).mul_add(f, 0.695_146_2).mul_add(f, 1.0);
     p * f32::from_bits(((whole as i32 + 127) as u32) << 23)
 }
 

@@ -277,7 +277,7 @@ impl Resident<'_> {
             let q_row = &q.values[s * heads * di..(s + 1) * heads * di];
             match rules.index.score {
                 IndexScore::Folded { page, .. } if page > 0 => {
-                    paged_products(page, q_row, &panels, visible, &mut products)
+                    paged_products(page, q_row, &panels, visible, &mut products);
                 }
                 _ => product_here(q_row, &panels, 0..visible, &mut products),
             }

@@ -34,6 +34,36 @@ impl IndexKeys {
         }
     }
 
+    /// Values of one key in all forms, as a page holds them: each form's values, then its scale where it has one.
+    pub(crate) fn row_width(&self) -> usize {
+        self.forms.iter().map(|(rule, _)| self.di + usize::from(has_scale(rule))).sum()
+    }
+
+    /// Key `i` as a page holds it.
+    pub(crate) fn row(&self, i: usize) -> Vec<f32> {
+        let mut out = Vec::with_capacity(self.row_width());
+        for (rule, keys) in &self.forms {
+            out.extend_from_slice(&keys.values[i * self.di..(i + 1) * self.di]);
+            if has_scale(rule) {
+                out.push(keys.scales[i]);
+            }
+        }
+        out
+    }
+
+    /// Adds a key as a page holds it.
+    pub(crate) fn push_row(&mut self, mut row: &[f32]) {
+        for (rule, keys) in &mut self.forms {
+            let (values, rest) = row.split_at(self.di);
+            keys.values.extend_from_slice(values);
+            row = rest;
+            if has_scale(rule) {
+                keys.scales.push(row[0]);
+                row = &row[1..];
+            }
+        }
+    }
+
     /// The form that a rule scores.
     pub(crate) fn form(&self, rule: &IndexRule) -> &Vectors {
         &self.forms.iter().find(|(r, _)| r == rule).expect("a form for each rule of the plan").1
@@ -63,6 +93,11 @@ impl IndexKeys {
             }
         }
     }
+}
+
+/// True where a key's codes come with a scale of their own.
+fn has_scale(rule: &IndexRule) -> bool {
+    matches!(rule.format, IndexFormat::Fp8 { .. })
 }
 
 /// Vectors as `to` scores them, from values as a tap of `from` shows them.

@@ -4,6 +4,7 @@ mod attention;
 mod experts;
 mod keys;
 mod op;
+mod paged;
 mod run;
 mod taps;
 mod weights;

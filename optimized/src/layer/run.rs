@@ -1,9 +1,12 @@
 //! All lanes and the whole schedule through one layer.
 
+use std::collections::BTreeMap;
+
 use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor, Want};
 
 use super::attention::{GivenKv, LayerState};
 use super::experts::Batch;
+use super::paged::Pages;
 use super::{Resident, Taps};
 use crate::ops::{experts, hc, norm, route};
 use crate::plan::Numerics;
@@ -26,15 +29,22 @@ pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> 
     let mut halves = Vec::new();
     let mut batches = Vec::new();
     let mut states: Vec<Vec<LayerState>> = Vec::new();
+    let mut finals: Vec<BTreeMap<usize, LayerState>> = Vec::new();
     for (i, (of, lane)) in residents.iter().zip(lanes.iter_mut()).enumerate() {
         of.path.check_streams(lane.x)?;
         states.push(of.path.requests.seqs.iter().map(|_| of.state()).collect());
+        let mut pages = of.path.program.as_ref().map(|program| Pages::new(of, program));
         for (j, segment) in of.path.schedule.segments.iter().enumerate() {
-            let state = &mut states[i][segment.seq as usize];
+            let mut paged = pages.as_mut().map(|pages| pages.load(j));
+            let state = paged.as_mut().unwrap_or_else(|| &mut states[i][segment.seq as usize]);
             let (half, batch) = of.until_experts(lane, (i, j), segment, state)?;
             halves.push(half);
             batches.push(batch);
+            if let (Some(pages), Some(state)) = (&mut pages, &paged) {
+                pages.save(j, state);
+            }
         }
+        finals.push(pages.map(Pages::finish).unwrap_or_default());
     }
     first.experts_up(&mut batches)?;
     for (half, batch) in halves.iter().zip(&mut batches) {
@@ -54,7 +64,9 @@ pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> 
         let out = of.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
         outs[half.lane].extend(out);
         if segment.last {
-            of.show_state(&mut taps, segment, &states[half.lane][segment.seq as usize])?;
+            let own = finals[half.lane].get(&half.segment);
+            let state = own.unwrap_or_else(|| &states[half.lane][segment.seq as usize]);
+            of.show_state(&mut taps, segment, state)?;
         }
     }
     for (lane, out) in lanes.iter_mut().zip(outs) {

@@ -1,11 +1,14 @@
 //! The schedule: which rows are computed in which step and phase.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 use karat_model::{Error, Result};
 use karat_seam::{Phase, Requests, RowId, Sequence, Span, SpanKind};
+
+use super::{Piece, Program};
 
 /// How a sequence reaches its final context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +81,8 @@ pub(crate) struct Schedule {
     pub segments: Vec<Segment>,
     /// Identity of every row.
     pub rows: Vec<RowId>,
+    /// Token and phase of every row of a program; empty in the plain form, where the requests and the segments tell.
+    known: BTreeMap<RowId, (u32, Phase)>,
 }
 
 impl Segment {
@@ -103,7 +108,7 @@ impl Segment {
 impl Schedule {
     /// Steps of every sequence under a history; `chunk` is the most tokens of a prefill step.
     pub(crate) fn new(requests: &Requests, history: History, chunk: Option<usize>) -> Result<Self> {
-        let mut out = Self { segments: Vec::new(), rows: requests.rows() };
+        let mut out = Self { segments: Vec::new(), rows: requests.rows(), known: BTreeMap::new() };
         let mut at = 0;
         for (seq, sequence) in requests.seqs.iter().enumerate() {
             let steps = steps(sequence, history, chunk)?;
@@ -113,8 +118,36 @@ impl Schedule {
         Ok(out)
     }
 
+    /// The pieces of a program, in time order. A piece of several decode rows (verified drafts) is as many steps.
+    pub(crate) fn served(program: &Program) -> Self {
+        let ends: BTreeSet<usize> = program.ends().into_values().collect();
+        let segment = |(j, piece): (usize, &Piece)| {
+            let rows = &program.rows[piece.rows.clone()];
+            let (first, phase) = (rows[0].id, rows[0].phase);
+            let end = first.pos + rows.len() as u32;
+            let steps = match phase {
+                Phase::Prefill => vec![Step { start: first.pos, end, phase }],
+                Phase::Decode => (first.pos..end).map(|p| Step { start: p, end: p + 1, phase }).collect(),
+            };
+            Segment { seq: first.seq, phase, steps, rows: piece.rows.clone(), last: ends.contains(&j) }
+        };
+        Self {
+            segments: program.pieces().enumerate().map(segment).collect(),
+            rows: program.rows.iter().map(|r| r.id).collect(),
+            known: program.rows.iter().map(|r| (r.id, (r.token, r.phase))).collect(),
+        }
+    }
+
+    /// The token of a row of a program.
+    pub(crate) fn token_of(&self, row: RowId) -> Option<u32> {
+        self.known.get(&row).map(|(token, _)| *token)
+    }
+
     /// Phase of a row; a row that the schedule lacks counts as prefill.
     pub(crate) fn phase_of(&self, row: RowId) -> Phase {
+        if let Some((_, phase)) = self.known.get(&row) {
+            return *phase;
+        }
         self.segments
             .iter()
             .find(|s| s.seq == row.seq && s.start() <= row.pos && row.pos < s.start() + s.rows.len() as u32)

@@ -12,12 +12,29 @@ pub(crate) struct Window {
     width: usize,
     /// Tokens so far.
     len: usize,
+    /// Every row written since [`Self::restore`], for the pages; `None` in the plain form.
+    fresh: Option<Vec<f32>>,
 }
 
 impl Window {
     /// An empty ring of `size` rows of `width` values. Free rows are poisoned: a stale read shows as NaN.
     pub(crate) fn new(size: usize, width: usize) -> Self {
-        Self { ring: vec![f32::NAN; size * width], size, width, len: 0 }
+        Self { ring: vec![f32::NAN; size * width], size, width, len: 0, fresh: None }
+    }
+
+    /// The ring after `len` tokens, from the rows of those that a next token sees, by position.
+    pub(crate) fn restore<'a>(size: usize, width: usize, len: usize, row: impl Fn(usize) -> &'a [f32]) -> Self {
+        let mut out = Self::new(size, width);
+        for position in len.saturating_sub(size - 1)..len {
+            let at = position % size * width;
+            out.ring[at..at + width].copy_from_slice(row(position));
+        }
+        Self { len, fresh: Some(Vec::new()), ..out }
+    }
+
+    /// Rows written since it was restored, in order.
+    pub(crate) fn fresh(&self) -> &[f32] {
+        self.fresh.as_deref().unwrap_or_default()
     }
 
     /// Writes the rows of the next tokens; of more than W rows only the last W stay.
@@ -28,6 +45,9 @@ impl Window {
             self.ring[at..at + self.width].copy_from_slice(row);
         }
         self.len += n;
+        if let Some(fresh) = &mut self.fresh {
+            fresh.extend_from_slice(rows);
+        }
     }
 
     /// The row of a token that is still in the window.
@@ -58,18 +78,51 @@ pub(crate) struct Compressor {
     pub prev_score: Vec<f32>,
     /// Windows completed so far.
     pub windows: usize,
+    /// Rows (kvp, then score without ape) taken since [`Self::restore`], for the pages; `None` in the plain form.
+    fresh: Option<Vec<f32>>,
 }
 
 impl Compressor {
     /// Rounds the carried rows to the format in which the cache holds them between steps.
     pub(crate) fn store(&mut self, format: Store) {
-        for rows in [&mut self.pend_kvp, &mut self.pend_score, &mut self.prev_kvp, &mut self.prev_score] {
+        let Self { pend_kvp, pend_score, prev_kvp, prev_score, fresh, .. } = self;
+        for rows in [pend_kvp, pend_score, prev_kvp, prev_score].into_iter().chain(fresh) {
             round_rows(format.rounds(), rows);
         }
     }
 
+    /// The state after `len` tokens, from the rows (kvp, then score without ape) of the open window and, where windows
+    /// overlap, of the last complete one, by position. The score takes its ape here as it did when it was pooled.
+    pub(crate) fn restore<'a>(w: &CompressorWeights, len: usize, row: impl Fn(usize) -> &'a [f32]) -> Self {
+        let (width, hd) = (w.width(), w.head_dim());
+        let windows = len / w.ratio;
+        let mut out = Self { windows, fresh: Some(Vec::new()), ..Self::default() };
+        for position in windows * w.ratio..len {
+            out.pend_kvp.extend_from_slice(&row(position)[..width]);
+            out.pend_score.extend_from_slice(&row(position)[width..]);
+        }
+        if w.overlap && windows > 0 {
+            for slot in 0..w.ratio {
+                let row = row((windows - 1) * w.ratio + slot);
+                let ape = &w.ape[slot * width..slot * width + hd];
+                out.prev_kvp.extend_from_slice(&row[..hd]);
+                out.prev_score.extend(row[width..width + hd].iter().zip(ape).map(|(s, a)| s + a));
+            }
+        }
+        out
+    }
+
+    /// Rows taken since it was restored, in order.
+    pub(crate) fn fresh(&self) -> &[f32] {
+        self.fresh.as_deref().unwrap_or_default()
+    }
+
     /// Takes one token's row and score; gives the pooled entry when its window is complete.
     pub(crate) fn push(&mut self, w: &CompressorWeights, kvp: &[f32], score: &[f32]) -> Option<Vec<f32>> {
+        if let Some(fresh) = &mut self.fresh {
+            fresh.extend_from_slice(kvp);
+            fresh.extend_from_slice(score);
+        }
         self.pend_kvp.extend_from_slice(kvp);
         self.pend_score.extend_from_slice(score);
         if self.pend_kvp.len() < w.ratio * w.width() {

@@ -10,7 +10,7 @@ use karat_model::{Error, Result};
 use karat_seam::Tensor;
 
 use crate::reader::is_trace;
-use crate::{Dtype, TensorFile, Trace};
+use crate::{Dtype, RawTensor, TensorFile, Trace};
 
 /// Named tensors from one place.
 pub struct Dump {
@@ -91,6 +91,11 @@ impl Dump {
     /// A tensor, decoded: f32 or f64 for floats, i64 for integers, u8 for bytes and masks.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         self.file(name)?.tensor(name)
+    }
+
+    /// A tensor's bytes where they lie.
+    pub fn raw(&self, name: &str) -> Result<RawTensor<'_>> {
+        self.file(name)?.raw(name)
     }
 
     fn file(&self, name: &str) -> Result<&TensorFile> {

@@ -1,10 +1,11 @@
-//! Products and comparators (goals P2 and P5), each taking turns with a peer, beside the machine's ceilings.
+//! Ceilings of the machine, and products (goal P2), each taking turns with a peer.
 
 use std::process::Command;
 
 use anyhow::Result;
 
 use super::Setting;
+use super::comparators::{self, pair_bytes};
 use super::report::{Report, Row};
 use super::turns::{Times, turns};
 use super::worker::Worker;
@@ -15,28 +16,16 @@ const SHAPES: [(usize, usize, usize); 6] =
 /// Shapes with a goal.
 const WITH_GOAL: usize = 2;
 
-/// Comparators and how many times their turn comes (slow ones once), what they compute, and the goal's ratio.
-const COMPARATORS: [(&str, &str, bool, Option<f64>); 8] = [
-    ("numpy-full", "numpy: rel-L2, largest, cosine, mean, NaN, histogram", false, Some(24.0)),
-    ("numpy-core", "numpy: rel-L2, largest, cosine", false, None),
-    ("torch-full", "torch: the same as numpy's first", false, None),
-    ("assert-close", "torch.testing.assert_close", false, Some(28.0)),
-    ("calc-diff", "calc_diff in double, as kernel tests have it", false, None),
-    ("sglang", "SGLang's compare_tensor_pair", true, Some(60.0)),
-    ("sglang-per-token", "the same per token", true, Some(100.0)),
-    ("polygraphy", "Polygraphy's CompareFunc.simple", true, Some(400.0)),
-];
-
 /// Measures and reports them.
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
     let threads = setting.args.threads.to_string();
     let (mut peer, _) =
         Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
-    let (mut diff, ready) = Worker::start("peer_diff", Command::new(&setting.diff).arg(&threads))?;
+    let (mut diff, ready) = Worker::start("peer_diff", Command::new(&setting.diff).arg(&threads).arg(&setting.folder))?;
     report.versions(&peer.ask("versions")?, ready["isa"].as_str().unwrap_or("?"));
     ceilings(setting, report, &mut diff, &mut peer)?;
     products(setting, report, &mut diff, &mut peer)?;
-    comparators(setting, report, &mut diff, &mut peer)
+    comparators::measure(setting, report, &mut diff, &mut peer)
 }
 
 fn ceilings(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
@@ -92,33 +81,4 @@ fn products(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer:
         }
     }
     Ok(())
-}
-
-fn comparators(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
-    let mib = setting.args.mib;
-    let bytes = pair_bytes(mib);
-    let mut all = Times::default();
-    let mut rows = Vec::new();
-    for (name, what, slow, goal) in COMPARATORS {
-        println!("peers: comparator {name}");
-        let rounds = if slow { 1 } else { setting.args.rounds };
-        let ours = || diff.seconds(&format!("full {mib}"));
-        let (ours, theirs) = turns(rounds, ours, || peer.seconds(&format!("compare {name} {mib}")))?;
-        let ratio = theirs.best() / ours.best();
-        rows.push((what, bytes / theirs.best() / 1e9, ratio));
-        if let Some(goal) = goal {
-            report.goal("P5", &format!("full set, times {what}"), ratio, goal, true);
-        }
-        all.0.extend(ours.0);
-    }
-    let ours = bytes / all.best() / 1e9;
-    let share = ours / report.read_peak();
-    report.goal("P5", "full set: share of read bandwidth", share, 0.33, true);
-    report.comparators(mib, ours, share, rows);
-    Ok(())
-}
-
-/// Bytes of two float32 tensors of so many MiB.
-fn pair_bytes(mib: u16) -> f64 {
-    2.0 * f64::from(mib) * f64::from(1u32 << 20)
 }

@@ -1,11 +1,13 @@
 //! `cargo xtask peers`: golden and the diff engine beside other people's programs, taking turns in one run, and beside
 //! what the machine can do at most; a dated report.
 
+mod comparators;
 mod environment;
 mod fidelity;
 mod kernels;
 mod model;
 mod report;
+mod short;
 mod turns;
 mod worker;
 

@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("audit", &["rayon", "serde", "serde_json", "sha2", "thiserror"]),
     ("bundle", &["csv", "serde", "serde_json", "sha2", "tempfile", "thiserror"]),
     ("cli", &["anyhow", "clap", "ctrlc", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
+    ("deployment", &["serde", "serde_json", "toml"]),
     ("diff", &["half", "libm", "rayon", "thiserror"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),

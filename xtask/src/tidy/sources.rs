@@ -8,6 +8,7 @@ use super::tree::{File, Tree};
 pub(super) const UNSAFE: &[&str] = &[
     "diff/examples/peer_diff/simd_probe.rs",
     "diff/src/moments/simd.rs",
+    "diff/src/quad/simd.rs",
     "diff/src/split/simd.rs",
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_call.rs",

@@ -16,5 +16,7 @@ fn goals_are_judged_in_their_direction() {
     let text = report.markdown();
     assert!(text.contains("| P1 | speed | 7.00 | at least 6.00 | met |"), "{text}");
     assert!(text.contains("| P1 | memory | 0.70 | at most 0.60 | **short** |"), "{text}");
+    assert!(text.contains("- P1 memory: 0.70 of 0.60. Cause: "), "{text}");
+    assert!(!text.contains("- P1 speed"), "{text}");
     assert!(text.contains("| P1 | unexplained | 0 | at most 0 | met |"), "{text}");
 }

@@ -1,6 +1,6 @@
 use karat_seam::{Phase, Requests, Sequence, Span, SpanKind, Turn};
 
-use super::*;
+use crate::serving::*;
 
 fn sequence(cuts: &[(SpanKind, u32)]) -> Sequence {
     let mut at = 0;

@@ -1,0 +1,100 @@
+//! Four f64 values in one AVX2 register. 512-bit registers would gain nothing: at this width the passes wait for memory.
+
+#![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller")]
+
+use std::arch::x86_64::{
+    __m256d, _mm_add_epi32, _mm_loadu_ps, _mm_max_epi32, _mm_min_epi32, _mm_set1_epi32, _mm_storeu_si128,
+    _mm256_add_epi32, _mm256_add_pd, _mm256_and_pd, _mm256_andnot_pd, _mm256_castpd_si256, _mm256_castsi256_si128,
+    _mm256_cvtps_pd, _mm256_loadu_pd, _mm256_max_pd, _mm256_mul_pd, _mm256_permutevar8x32_epi32, _mm256_set1_pd,
+    _mm256_setr_epi32, _mm256_srai_epi32, _mm256_storeu_pd, _mm256_sub_epi32, _mm256_sub_epi64, _mm256_sub_pd,
+    _mm256_xor_pd,
+};
+
+use super::{KEY_ZERO, Quad};
+
+/// Used only in functions that are compiled for AVX2 and called where the processor has it; that is what makes every
+/// intrinsic below sound.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(__m256d);
+
+impl Quad for Avx2 {
+    #[inline(always)]
+    fn splat(value: f64) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_set1_pd(value) })
+    }
+
+    #[inline(always)]
+    fn load(values: &[f64; 4]) -> Self {
+        // SAFETY: see `Avx2`; the pointer is to four values, and no alignment is asked for.
+        Self(unsafe { _mm256_loadu_pd(values.as_ptr()) })
+    }
+
+    #[inline(always)]
+    fn widen(values: &[f32; 4]) -> Self {
+        // SAFETY: see `Avx2`; the pointer is to four values, and no alignment is asked for.
+        Self(unsafe { _mm256_cvtps_pd(_mm_loadu_ps(values.as_ptr())) })
+    }
+
+    #[inline(always)]
+    fn array(self) -> [f64; 4] {
+        let mut out = [0.0; 4];
+        // SAFETY: see `Avx2`; `out` has room for four values.
+        unsafe { _mm256_storeu_pd(out.as_mut_ptr(), self.0) };
+        out
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_add_pd(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_sub_pd(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_mul_pd(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_andnot_pd(_mm256_set1_pd(-0.0), self.0) })
+    }
+
+    #[inline(always)]
+    fn larger(self, other: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_max_pd(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn signed_by(self, other: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_xor_pd(self.0, _mm256_and_pd(other.0, _mm256_set1_pd(-0.0))) })
+    }
+
+    #[inline(always)]
+    fn keys(self, other: Self) -> [i32; 4] {
+        let mut out = [0; 4];
+        // SAFETY: see `Avx2`; `out` has room for four values.
+        unsafe {
+            let (d, x) = (_mm256_castpd_si256(self.abs().0), _mm256_castpd_si256(other.abs().0));
+            // The upper halves of the four 64-bit lanes hold the exponents; see `Plain::keys`.
+            let r = _mm256_srai_epi32::<20>(_mm256_sub_epi64(d, x));
+            let e = _mm256_sub_epi32(_mm256_srai_epi32::<20>(d), _mm256_srai_epi32::<20>(x));
+            let upper = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
+            let keys = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(_mm256_add_epi32(e, r), upper));
+            let keys = _mm_add_epi32(keys, _mm_set1_epi32(KEY_ZERO));
+            let keys = _mm_min_epi32(_mm_max_epi32(keys, _mm_set1_epi32(0)), _mm_set1_epi32(255));
+            _mm_storeu_si128(out.as_mut_ptr().cast(), keys);
+        }
+        out
+    }
+}

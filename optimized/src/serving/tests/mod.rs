@@ -1,0 +1,5 @@
+mod books;
+mod broken;
+mod named;
+mod plain;
+mod random;
