@@ -49,7 +49,7 @@ fn what_runs_behind_the_seam_is_told_not_what_was_asked_for() {
     let found = [of("bf16-mhc"), of("mma-sparse-mla"), of("routed-scaling-in-topk")];
     assert_eq!(found, ["active", "inert", "applied 0 times"]);
     let notes = [
-        "effect probe: patch mma-sparse-mla changes nothing at layers.0.attn.o in decode",
+        "effect probe: patch mma-sparse-mla changes nothing at layers.0.attn.lse in decode",
         "effect probe: patch routed-scaling-in-topk is applied 0 times at layers.0.ffn.routed in prefill",
     ];
     assert_eq!(wrong.notes, notes);
