@@ -26,7 +26,7 @@ pub(crate) fn text(report: &HistoriesReport, style: Style) -> String {
             "decoded",
             "calls",
             "compared",
-            "own cold run",
+            "cold run",
             "logits",
             "content",
             "top"
