@@ -235,6 +235,21 @@ fn a_candidate_with_another_history_has_amnesia() {
     assert!(row.amnesia.unwrap() > 0.5 && row.matched_candidate < row.answer_tokens, "{row:?}");
 }
 
+/// The candidate sees the last turn alone, as if it were the first message: the story.
+#[test]
+fn a_candidate_that_sees_the_last_turn_alone_has_amnesia() {
+    let place = place("maker = \"needle\"\ncontext = 700\nfacts = 6\nseed = 36");
+    let asks = &place.inputs.asks[0];
+    let first_asked = asks.iter().map(|a| a.answer.end as usize - a.alone.len()).min().unwrap();
+    let broken = Broken { dropped: Some(1..first_asked), ..place.broken() };
+    let facts: Vec<_> = place.rows(&broken).into_iter().filter(|r| r.kind == "fact").collect();
+    assert_eq!(facts.len(), 6);
+    for row in facts {
+        assert_eq!((row.symptom.as_str(), row.matched_golden), ("amnesia", row.answer_tokens), "{row:?}");
+        assert!(row.matched_candidate < row.answer_tokens, "{row:?}");
+    }
+}
+
 /// The cache lost every turn between the telling of half of the facts and the first question. What was told before stands,
 /// what was told in it is forgotten, or taken for a value of the same kind that is still there.
 #[test]
