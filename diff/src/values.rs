@@ -92,6 +92,17 @@ impl Values<'_> {
         self.len() == 0
     }
 
+    /// Says that elements `range` will be read soon; what of it lies past the end is left out.
+    #[inline(always)]
+    pub(crate) fn fetch<Q: Quad>(&self, range: Range<usize>) {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        match *self {
+            Self::F32(v) => Q::fetch(&v[range]),
+            Self::F64(v) => Q::fetch(&v[range]),
+            Self::Stored(code, bytes) => Q::fetch(&bytes[range.start * code.size()..range.end * code.size()]),
+        }
+    }
+
     /// True for elements that f32 can't hold.
     pub(crate) fn is_double(&self) -> bool {
         matches!(self, Self::F64(_) | Self::Stored(Code::F64, _))

@@ -55,10 +55,15 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
     let (mut low, mut high) = (start, start);
     let mut more = [More { xd: zero, outward_d: zero }; 2];
     let mut most_at = 0;
+    // Outside the loop: they would be filled with zeros each time.
+    let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
+    let mut keys = [[0; LANES]; CHUNK / LANES];
     for at in range.clone().step_by(CHUNK) {
         let here = at..(at + CHUNK).min(range.end);
         let len = here.len();
-        let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
+        // While this chunk is added the next one, of this row or the one after it, is on its way.
+        pair.x.fetch::<Q>(at + CHUNK..at + 2 * CHUNK);
+        pair.y.fetch::<Q>(at + CHUNK..at + 2 * CHUNK);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
         let mut extremes = (X::extremes(&x[..len]), Y::extremes(&y[..len]));
@@ -86,12 +91,12 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
             let skipped = cleaned.as_ref().map(|c| &c.skipped);
             let fast = skipped.is_none() && len.is_multiple_of(LANES) && extremes.0.least >= pair.format.least_normal;
             if fast {
-                more = add_and_count(x, y, more, tally);
+                more = add_and_count(x, y, more, &mut keys, tally);
             } else {
                 more = add_more(x, y, more);
                 sort(&x[..len], &y[..len], pair.format, skipped, tally);
             }
-            if most > 0.0 && pair.bar.admits(most) {
+            if most > 0.0 && tally.offenders.admits(most, &pair.bar) {
                 let at_of = |i: usize| pair.at(at + i);
                 tally.offenders.offer(&x[..len], &y[..len], at_of, &pair.bar);
             }
@@ -99,7 +104,6 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
     }
     sums.max_abs_at = (sums.max_abs > 0.0).then(|| {
         let here = most_at..(most_at + CHUNK).min(range.end);
-        let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
         let is_it = |(x, y): (&X, &Y)| {
@@ -188,12 +192,12 @@ fn add_and_count<Q: Quad, X: Element, Y: Element>(
     x: &[X],
     y: &[Y],
     more: [More<Q>; 2],
+    keys: &mut [[i32; LANES]; CHUNK / LANES],
     tally: &mut Tally,
 ) -> [More<Q>; 2] {
     let [mut low, mut high] = more;
-    let mut keys = [[0; LANES]; CHUNK / LANES];
     let groups = x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0);
-    for ((x, y), keys) in groups.zip(&mut keys) {
+    for ((x, y), keys) in groups.zip(keys.iter_mut()) {
         let (x_half, y_half) = (x.as_chunks::<4>().0, y.as_chunks::<4>().0);
         let (x, y) = (X::quad::<Q>(&x_half[0]), Y::quad::<Q>(&y_half[0]));
         let d = y.sub(x);

@@ -45,13 +45,6 @@ impl Bar {
     pub(crate) fn wanted(&self) -> usize {
         self.wanted
     }
-
-    /// True when a chunk with this largest distance may hold one of the worst pairs.
-    #[inline]
-    pub(super) fn admits(&self, most: f64) -> bool {
-        // Magnitudes are ordered as their bits are.
-        self.wanted > 0 && most.to_bits() >= self.bits.load(Ordering::Relaxed)
-    }
 }
 
 /// The worst pairs that one unit of work saw, worst first.
@@ -59,20 +52,29 @@ impl Bar {
 pub(crate) struct Worst(Vec<Offender>);
 
 impl Worst {
+    /// True when a chunk with this largest distance may hold one of them. Elements come in order: one that ties with the
+    /// last of a full list comes after it.
+    #[inline]
+    pub(super) fn admits(&self, most: f64, bar: &Bar) -> bool {
+        if bar.wanted == 0 || self.0.get(bar.wanted - 1).is_some_and(|last| most <= last.distance()) {
+            return false;
+        }
+        // Magnitudes are ordered as their bits are.
+        most.to_bits() >= bar.bits.load(Ordering::Relaxed)
+    }
+
     /// Looks at a chunk, values that are not finite set to zero.
     #[cold]
     pub(super) fn offer<X: Element, Y: Element>(&mut self, x: &[X], y: &[Y], at: impl Fn(usize) -> At, bar: &Bar) {
-        let mut least = f64::from_bits(bar.bits.load(Ordering::Relaxed));
         for (i, (x, y)) in x.iter().zip(y).enumerate() {
             let (x, y) = (x.wide(), y.wide());
             let distance = (y - x).abs();
-            if distance == 0.0 || distance < least {
+            if distance == 0.0 || !self.admits(distance, bar) {
                 continue;
             }
             self.insert(Offender { at: at(i), x, y }, bar.wanted);
-            if self.0.len() == bar.wanted {
-                least = least.max(self.0[bar.wanted - 1].distance());
-                bar.bits.fetch_max(least.to_bits(), Ordering::Relaxed);
+            if let Some(last) = self.0.get(bar.wanted - 1) {
+                bar.bits.fetch_max(last.distance().to_bits(), Ordering::Relaxed);
             }
         }
     }

@@ -39,6 +39,10 @@ pub(crate) trait Quad: Copy {
     /// x is a normal number.
     fn keys(self, other: Self) -> [i32; 4];
 
+    /// Says that these values will be read soon.
+    #[inline(always)]
+    fn fetch<T>(_: &[T]) {}
+
     /// The sum of lanes 0 to 3 (`self`) and 4 to 7 (`high`), in the order that all sums of this crate have:
     /// ((0+4)+(2+6)) + ((1+5)+(3+7)).
     #[inline(always)]

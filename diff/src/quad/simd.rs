@@ -3,11 +3,11 @@
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller")]
 
 use std::arch::x86_64::{
-    __m256d, _mm_add_epi32, _mm_loadu_ps, _mm_max_epi32, _mm_min_epi32, _mm_set1_epi32, _mm_storeu_si128,
-    _mm256_add_epi32, _mm256_add_pd, _mm256_and_pd, _mm256_andnot_pd, _mm256_castpd_si256, _mm256_castsi256_si128,
-    _mm256_cvtps_pd, _mm256_loadu_pd, _mm256_max_pd, _mm256_mul_pd, _mm256_permutevar8x32_epi32, _mm256_set1_pd,
-    _mm256_setr_epi32, _mm256_srai_epi32, _mm256_storeu_pd, _mm256_sub_epi32, _mm256_sub_epi64, _mm256_sub_pd,
-    _mm256_xor_pd,
+    __m256d, _MM_HINT_T0, _mm_add_epi32, _mm_loadu_ps, _mm_max_epi32, _mm_min_epi32, _mm_prefetch, _mm_set1_epi32,
+    _mm_storeu_si128, _mm256_add_epi32, _mm256_add_pd, _mm256_and_pd, _mm256_andnot_pd, _mm256_castpd_si256,
+    _mm256_castsi256_si128, _mm256_cvtps_pd, _mm256_loadu_pd, _mm256_max_pd, _mm256_mul_pd,
+    _mm256_permutevar8x32_epi32, _mm256_set1_pd, _mm256_setr_epi32, _mm256_srai_epi32, _mm256_storeu_pd,
+    _mm256_sub_epi32, _mm256_sub_epi64, _mm256_sub_pd, _mm256_xor_pd,
 };
 
 use super::{KEY_ZERO, Quad};
@@ -78,6 +78,15 @@ impl Quad for Avx2 {
     fn signed_by(self, other: Self) -> Self {
         // SAFETY: see `Avx2`.
         Self(unsafe { _mm256_xor_pd(self.0, _mm256_and_pd(other.0, _mm256_set1_pd(-0.0))) })
+    }
+
+    #[inline(always)]
+    fn fetch<T>(values: &[T]) {
+        let step = (64 / size_of::<T>().max(1)).max(1);
+        for line in values.iter().step_by(step) {
+            // SAFETY: a hint; the pointer is to a value.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
+        }
     }
 
     #[inline(always)]
