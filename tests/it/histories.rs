@@ -153,9 +153,9 @@ fn two_hundred_random_histories_end_where_the_cold_run_does() {
             Ok(())
         })
         .unwrap();
-    let seen = seen.into_inner();
-    // Each kind of event did happen.
-    assert!(seen.iter().all(|n| *n > 10), "again, reused, moved, padded, freed: {seen:?}");
+    // Each kind of event did happen; transfers need luck, so `after-transfer` has its own test.
+    let [again, reused, _, padded, freed] = seen.into_inner();
+    assert!([again, reused, padded, freed].iter().all(|n| *n > 10), "{again} {reused} {padded} {freed}");
 }
 
 /// Pieces of the request that brings sequence 0 to its end, to be changed.
