@@ -1,8 +1,9 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `fetch`, `peers`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `fetch`, `peers`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
 mod counts;
+mod faults;
 mod fetch;
 mod peers;
 mod tidy;
@@ -28,6 +29,8 @@ enum Command {
     Tidy,
     /// Instructions of each hot loop of golden, against the committed table (needs valgrind).
     Counts(counts::Args),
+    /// Audits every seeded fault and writes the detection matrix, docs/faults.md.
+    Faults,
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
     /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&root(), &args),
         Command::Tidy => tidy::run(&root()),
         Command::Counts(args) => counts::run(&root(), &args),
+        Command::Faults => faults::run(&root()),
         Command::Fetch => fetch::run(&root()),
         Command::Peers(args) => peers::run(&root(), &args),
     };

@@ -1,0 +1,268 @@
+//! Runs the audit on candidates with faults in them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use karat_audit::{Candidate, Facts, Lockstep, Outcome, PatchSpec, Quiet, Result, expected_verdict};
+use karat_bundle::{Evidence, FirstBad, FlipRow, Policy, Report, TapRow, Verdict, judge};
+use karat_diff::Claims;
+use karat_model::{Checkpoint, Geometry, new_model};
+use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
+use karat_reference::{Golden, Mode};
+use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanKind, Tap, Turn};
+
+use crate::catalogue::{self, Expected};
+use crate::faulty::Faulty;
+use crate::{Fault, Files};
+
+/// Name of the candidate without a fault.
+pub const CONTROL: &str = "control";
+const SEED: u64 = 3;
+/// Where the second turn's prompt begins: not at the end of a window of any ratio.
+pub(crate) const SEAM: u32 = 203;
+/// Where the first answer begins.
+pub(crate) const ANSWER: u32 = 161;
+
+/// The right model and requests in the mini geometry, and what a candidate is before a fault is put into it: stock with
+/// the accepted patches.
+pub struct Bench {
+    files: BTreeMap<String, Arc<[u8]>>,
+    checkpoint: Arc<Checkpoint>,
+    requests: Requests,
+    threads: usize,
+}
+
+/// What one audit said about one fault.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Id of the fault, or [`CONTROL`].
+    pub id: &'static str,
+    /// What the run would end with.
+    pub report: Report,
+    /// The first bad row, with all its metrics.
+    pub row: Option<TapRow>,
+    /// How near the place is to where the fault was put.
+    pub outcome: Outcomes,
+    /// Whether phase and position of the first bad row are among those that the fault changes; `None` without a position.
+    pub is_in_rows: Option<bool>,
+}
+
+/// How near an audit came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcomes {
+    /// Layer and tap, or the op that encloses it, are named.
+    Named,
+    /// The layer is, the tap is another one.
+    Layer,
+    /// Something is over its tolerance elsewhere.
+    Elsewhere,
+    /// Nothing is.
+    Missed,
+}
+
+impl Outcomes {
+    /// The word in the matrix.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Named => "named",
+            Self::Layer => "layer only",
+            Self::Elsewhere => "elsewhere",
+            Self::Missed => "missed",
+        }
+    }
+}
+
+/// Two turns of 300 ids in all, the model's answers decoded; no turn ends at the end of a compressor's window.
+fn requests() -> Requests {
+    let span = |kind, start, end| Span { kind, start, end };
+    let ids: Vec<u32> = (0..300u32).map(|i| (i * 37 + i * i * 3 + 11) % 500).collect();
+    let mut sequence = Sequence::prompt("made", ids);
+    let turn = |a, b, c, interrupted| Turn {
+        spans: vec![span(SpanKind::Prompt, a, b), span(SpanKind::Generated, b, c)],
+        interrupted,
+    };
+    sequence.turns = vec![turn(0, ANSWER, SEAM, true), turn(SEAM, 262, 300, false)];
+    Requests { seqs: vec![sequence] }
+}
+
+/// The patches that the committed table of verdicts expects to pass on the official profile, in registry order, as far
+/// as they don't conflict with an earlier one.
+pub fn accepted_patches() -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for patch in patches() {
+        let with: Vec<String> = out.iter().cloned().chain([patch.name.to_string()]).collect();
+        let fits = Plan { stock: Stock::Official, patches: with, history: History::Cold }.check().is_ok();
+        if fits && expected_verdict(patch.name, Stock::Official.name()) == Some(Verdict::Pass) {
+            out.push(patch.name.to_string());
+        }
+    }
+    out
+}
+
+fn spec(patch: &Patch) -> PatchSpec {
+    PatchSpec {
+        name: patch.name.to_string(),
+        ops: patch.ops.to_vec(),
+        phases: patch.phases.to_vec(),
+        claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
+        risk: patch.risk.name().to_string(),
+        exact: patch.exact,
+    }
+}
+
+/// One fault with the paths that it needs.
+struct Seeded {
+    fault: &'static Fault,
+    /// `None`: the base.
+    own: Option<Optimized>,
+    donor: Option<Optimized>,
+    checkpoint: Arc<Checkpoint>,
+}
+
+impl Bench {
+    /// The made model of the mini geometry.
+    ///
+    /// # Errors
+    /// None that a made model can give.
+    pub fn new(threads: usize) -> Result<Self> {
+        let files = new_model(Geometry::Mini, SEED);
+        let checkpoint = Arc::new(Checkpoint::from_memory("mini", files.clone())?);
+        Ok(Self { files, checkpoint, requests: requests(), threads })
+    }
+
+    fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
+        let patches = accepted_patches().into_iter().filter(|p| !without.contains(&p.as_str())).collect();
+        let plan = Plan { stock: Stock::Official, patches, history: History::Cold };
+        Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
+    }
+
+    fn seeded(&self, fault: &'static Fault) -> Result<Seeded> {
+        let edited = |edit: fn(&mut Files)| -> Result<Arc<Checkpoint>> {
+            let mut files = Files::of(&self.files);
+            edit(&mut files);
+            Ok(files.checkpoint()?)
+        };
+        let checkpoint = fault.files.map_or(Ok(self.checkpoint.clone()), edited)?;
+        let own = match fault.files.is_some() || !fault.without.is_empty() {
+            true => Some(self.path(&checkpoint, fault.without)?),
+            false => None,
+        };
+        let donor = fault.donor.map(|edit| self.path(&edited(edit)?, fault.without)).transpose()?;
+        Ok(Seeded { fault, own, donor, checkpoint })
+    }
+
+    /// Audits the candidate without a fault, and with each of these, in one pass of golden. The control comes first.
+    ///
+    /// # Errors
+    /// A path can't run.
+    pub fn audit(&self, faults: &[&'static Fault]) -> Result<Vec<Found>> {
+        let (ids, numeric): (Vec<&'static Fault>, Vec<&'static Fault>) = faults.iter().partition(|f| f.ids.is_some());
+        let base = self.path(&self.checkpoint, &[])?;
+        let seeded = numeric.iter().map(|f| self.seeded(f)).collect::<Result<Vec<_>>>()?;
+        let faulty: Vec<Faulty<'_>> = seeded
+            .iter()
+            .map(|s| Faulty {
+                inner: s.own.as_ref().unwrap_or(&base),
+                donor: s.donor.as_ref(),
+                checkpoint: s.checkpoint.clone(),
+                fault: s.fault,
+            })
+            .collect();
+        let mut candidates = vec![candidate(CONTROL, &base, &base)];
+        candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
+        let outcome = self.run(candidates)?;
+        let mut found = vec![self.found(CONTROL, None, &outcome)];
+        found.extend(numeric.iter().map(|f| self.found(f.id, Some(f), &outcome)));
+        for fault in ids {
+            found.push(self.audit_ids(fault)?);
+        }
+        Ok(found)
+    }
+
+    fn run(&self, candidates: Vec<Candidate<'_>>) -> Result<Outcome> {
+        let golden = Golden::new(self.checkpoint.clone(), self.requests.clone(), Mode::F32, self.threads)?;
+        let lockstep = Lockstep {
+            golden: &golden,
+            floor: None,
+            candidates,
+            scenarios: vec!["made".into()],
+            asks: &[],
+            facts: Facts::of(&self.checkpoint)?,
+            taps: &|_| true,
+            layers: None,
+            cache: None,
+        };
+        lockstep.run(&Quiet, &AtomicBool::new(false))
+    }
+
+    fn audit_ids(&self, fault: &'static Fault) -> Result<Found> {
+        let mut requests = self.requests.clone();
+        let mut ids = requests.seqs[0].ids.to_vec();
+        fault.ids.iter().for_each(|edit| edit(&mut ids));
+        let position = self.requests.seqs[0].ids.iter().zip(&ids).position(|(a, b)| a != b).unwrap_or(ids.len());
+        requests.seqs[0] = Sequence::prompt("made", ids);
+        let plan = Plan { stock: Stock::Official, patches: accepted_patches(), history: History::Cold };
+        let path = Optimized::new(self.checkpoint.clone(), requests, plan, self.threads)?;
+        let outcome = self.run(vec![candidate(fault.id, &path, &path)])?;
+        let report = judge(&Evidence { findings: &outcome.findings, ..Evidence::default() }, &Policy::default());
+        let said =
+            report.reasons.iter().any(|r| r.contains(&format!("ids differ: sequence made, position {position}:")));
+        let outcome = match (said, report.verdict) {
+            (true, _) => Outcomes::Named,
+            (false, Verdict::Pass) => Outcomes::Missed,
+            (false, _) => Outcomes::Elsewhere,
+        };
+        Ok(Found { id: fault.id, report, row: None, outcome, is_in_rows: Some(said) })
+    }
+
+    fn found(&self, id: &'static str, fault: Option<&'static Fault>, outcome: &Outcome) -> Found {
+        let taps: Vec<TapRow> = outcome.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
+        let flips: Vec<FlipRow> = outcome.flips.iter().filter(|r| r.patch_set == id).cloned().collect();
+        let report = judge(&Evidence { taps: &taps, flips: &flips, ..Evidence::default() }, &Policy::default());
+        let bad = report.first_bad.as_ref();
+        let same = |r: &TapRow, bad: &FirstBad| {
+            (&r.layer, &r.tap, &r.phase, &r.part, &r.gate) == (&bad.layer, &bad.tap, &bad.phase, &bad.part, &bad.gate)
+        };
+        let row = bad.and_then(|bad| taps.iter().find(|r| same(r, bad)).cloned());
+        let outcome = match (bad, fault) {
+            (None, _) => Outcomes::Missed,
+            (Some(_), None) => Outcomes::Elsewhere,
+            (Some(bad), Some(fault)) if bad.layer != fault.layer() => Outcomes::Elsewhere,
+            (Some(bad), Some(fault)) if is_expected(fault, &bad.tap) => Outcomes::Named,
+            _ => Outcomes::Layer,
+        };
+        let is_in_rows = bad.zip(fault).and_then(|(bad, fault)| self.is_in_rows(fault, bad));
+        Found { id, report, row, outcome, is_in_rows }
+    }
+
+    fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
+        let phase = [Phase::Prefill, Phase::Decode].into_iter().find(|p| p.name() == bad.phase)?;
+        let position = bad.position?;
+        let per_entry = Tap::from_name(&bad.tap).is_some_and(Tap::is_per_entry);
+        let ratio = match (fault.block, per_entry) {
+            (Block::Layer(l), true) => self.checkpoint.config().layers[usize::from(l)].ratio().unwrap_or(1) as u32,
+            _ => 1,
+        };
+        Some((fault.rows)((position as u32 + 1) * ratio - 1, phase))
+    }
+}
+
+fn candidate<'a>(name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
+    let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
+    let names = &numbers.plan().patches;
+    let specs = patches().iter().filter(|p| names.iter().any(|n| n == p.name)).map(|p| spec(p)).collect();
+    Candidate { rotates, patches: specs, ..Candidate::new(name, path, Claims::Official) }
+}
+
+/// True for a tap that the catalogue's table names, and for those that the same op writes.
+fn is_expected(fault: &Fault, tap: &str) -> bool {
+    let report = catalogue::report(fault.id);
+    let Some(Expected::Taps(expected)) = report.as_ref().and_then(catalogue::expected) else { return false };
+    let op = |tap: Tap| OpSpec::writer_of(tap).map(|spec| spec.op);
+    let found: Option<Op> = Tap::from_name(tap).and_then(op);
+    expected.iter().any(|t| t.name() == tap || (found.is_some() && op(*t) == found))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+use std::path::Path as File;
+
+use super::*;
+use crate::{faults, matrix, rows, rows_of};
+
+/// Set by `cargo xtask faults`: write the page, don't compare with it.
+const WRITE: &str = "KARAT_FAULTS_WRITE";
+
+fn page() -> std::path::PathBuf {
+    File::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md")
+}
+
+/// The page's rows of some faults must be what a run finds.
+fn compare(faults: &[&'static Fault]) -> Vec<Found> {
+    let committed = rows_of(&std::fs::read_to_string(page()).unwrap());
+    let found = Bench::new(2).unwrap().audit(faults).unwrap();
+    for (row, found) in rows(&found).into_iter().zip(&found) {
+        let before = committed.iter().find(|c| c[0] == row[0]);
+        assert_eq!(before, Some(&row), "`cargo xtask faults` writes the page anew; {:?}", found.report.reasons);
+    }
+    assert_eq!(found[0].id, CONTROL);
+    assert_eq!(found[0].report.verdict, Verdict::Pass, "{:?}", found[0].report.reasons);
+    found
+}
+
+#[test]
+fn ten_faults_are_named_at_their_layer_and_tap_and_the_control_is_silent() {
+    let ids = [
+        "ROUTE-01", "ROUTE-15", "ACT-01", "QUANT-05", "QUANT-11", "ROPE-05", "INDEX-06", "COMP-01", "ATTN-08",
+        "STATE-01",
+    ];
+    let some: Vec<&'static Fault> = faults().into_iter().filter(|f| ids.contains(&f.id)).collect();
+    let found = compare(&some);
+    assert_eq!(found.len(), 11);
+    for found in &found[1..] {
+        assert_eq!((found.outcome, found.is_in_rows), (Outcomes::Named, Some(true)), "{}", found.id);
+    }
+}
+
+#[test]
+#[ignore = "slow: run with --include-ignored (CI does)"]
+fn every_fault_is_found_as_the_committed_page_says() {
+    if std::env::var_os(WRITE).is_some() {
+        let found = Bench::new(2).unwrap().audit(&faults()).unwrap();
+        std::fs::write(page(), matrix(&found)).unwrap();
+        return;
+    }
+    let found = compare(&faults());
+    let numeric = found.iter().filter(|f| f.outcome == Outcomes::Named && f.row.is_some()).count();
+    assert!(numeric >= 30, "{numeric} of the op, load and state faults are named at layer and tap");
+    let committed = rows_of(&std::fs::read_to_string(page()).unwrap());
+    assert_eq!(committed.len(), found.len(), "the page has a row that no fault has");
+}

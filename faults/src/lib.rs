@@ -1,0 +1,23 @@
+//! Seeded faults after public bug reports: what an audit must find, and where.
+//!
+//! A fault is an entry of data in `list/`: the report's id, where it must show, and an edit of the candidate's taps
+//! (through the seam's writable visitor), of its files, or of its ids. `taps.tsv` says where each report must show in
+//! the words of this project; it was written before any fault was audited. Nothing of this is in the shipped binary:
+//! only tests and automation depend on this crate.
+
+mod bench;
+pub mod catalogue;
+mod edit;
+mod fault;
+mod faulty;
+mod files;
+mod list;
+mod matrix;
+
+pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
+pub use edit::Edit;
+pub use fault::Fault;
+pub use faulty::Faulty;
+pub use files::Files;
+pub use list::faults;
+pub use matrix::{matrix, rows, rows_of};

@@ -1,0 +1,34 @@
+//! Every fault, family by family.
+
+mod act;
+mod attn;
+mod comp;
+mod enc;
+mod index;
+mod mhc;
+mod quant;
+mod rope;
+mod route;
+mod state;
+
+use crate::Fault;
+
+/// Every fault, in the order of the families.
+pub fn faults() -> Vec<&'static Fault> {
+    let all: [&'static [Fault]; 10] = [
+        route::FAULTS,
+        act::FAULTS,
+        quant::FAULTS,
+        mhc::FAULTS,
+        rope::FAULTS,
+        index::FAULTS,
+        comp::FAULTS,
+        attn::FAULTS,
+        state::FAULTS,
+        enc::FAULTS,
+    ];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The detection matrix: what was put where, what one audit named, and what it looked like there.
+
+use std::fmt::Write as _;
+
+use crate::catalogue::{self, Expected};
+use crate::{CONTROL, Fault, Found, Outcomes, accepted_patches, faults};
+
+/// The lines of a page that [`matrix`] wrote, as [`rows`] gives them.
+pub fn rows_of(page: &str) -> Vec<[String; 4]> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(" | ").map(|c| c.trim_matches(['|', ' '])).collect();
+        let [id, _, _, seeded, named, outcome, ..] = cells[..] else { return None };
+        Some([id.trim_end_matches('*'), seeded, named, outcome].map(str::to_string))
+    };
+    let table = page.lines().skip_while(|l| !l.starts_with("|---"));
+    table.skip(1).take_while(|l| l.starts_with('|')).filter_map(row).collect()
+}
+
+/// The columns that must not get worse: id, where the fault is, what was named, outcome.
+pub fn rows(found: &[Found]) -> Vec<[String; 4]> {
+    let row = |f: &Found| {
+        let fault = faults().into_iter().find(|x| x.id == f.id);
+        [f.id.to_string(), fault.map_or("-".into(), seeded), named(f), f.outcome.name().to_string()]
+    };
+    found.iter().map(row).collect()
+}
+
+fn seeded(fault: &Fault) -> String {
+    if fault.ids.is_some() {
+        return "ids".to_string();
+    }
+    let report = catalogue::report(fault.id);
+    let taps = match report.as_ref().and_then(catalogue::expected) {
+        Some(Expected::Taps(taps)) => taps.iter().map(|t| t.name()).collect::<Vec<_>>().join(", "),
+        _ => "ids".to_string(),
+    };
+    format!("{}: {taps}", fault.layer())
+}
+
+fn named(found: &Found) -> String {
+    match &found.report.first_bad {
+        Some(bad) => format!("{}: {}", bad.layer, bad.tap),
+        None if found.outcome == Outcomes::Named => "ids".to_string(),
+        None => "-".to_string(),
+    }
+}
+
+/// The whole page.
+pub fn matrix(found: &[Found]) -> String {
+    let mut out = HEAD.to_string();
+    let all: Vec<&Found> = found.iter().filter(|f| f.id != CONTROL).collect();
+    let count = |o: Outcomes| all.iter().filter(|f| f.outcome == o).count();
+    let rows_right = all.iter().filter(|f| f.outcome == Outcomes::Named && f.is_in_rows == Some(true)).count();
+    let _ = writeln!(
+        out,
+        "{} faults: {} named at layer and tap ({} of them with the position of a row that was changed), {} in the right layer\nonly, {} elsewhere, {} missed. The candidate without a fault is {}.\n\nPatches: {}.\n",
+        all.len(),
+        count(Outcomes::Named),
+        rows_right,
+        count(Outcomes::Layer),
+        count(Outcomes::Elsewhere),
+        count(Outcomes::Missed),
+        if found.iter().any(|f| f.id == CONTROL && f.outcome == Outcomes::Missed) { "silent" } else { "NOT silent" },
+        accepted_patches().join(", "),
+    );
+    out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
+    for (found, row) in found.iter().zip(rows(found)) {
+        let fault = faults().into_iter().find(|x| x.id == found.id);
+        let report = catalogue::report(found.id);
+        let core = if report.as_ref().is_some_and(|r| r.core) { "*" } else { "" };
+        let [id, seeded, named, outcome] = row;
+        let bad = found.report.first_bad.as_ref();
+        let (gate, ratio) = bad.map_or(("-".into(), "-".into()), |b| {
+            (b.gate.clone(), format!("{:.2e} / {:.2e}", b.injected, b.tolerance))
+        });
+        let at = bad.map_or("-".into(), |b| {
+            let position = b.position.map_or(String::new(), |p| format!(" {p}"));
+            format!("{}{position}{}", b.phase, if found.is_in_rows == Some(false) { " (not changed)" } else { "" })
+        });
+        let metrics = found.row.as_ref();
+        let number = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.4}"));
+        let _ = writeln!(
+            out,
+            "| {id}{core} | {} | {} | {seeded} | {named} | {outcome} | {gate} | {ratio} | {at} | {} | {} |",
+            report.as_ref().map_or("control", |r| r.kind),
+            fault.map_or("nothing", |f| f.change),
+            number(metrics.and_then(|m| m.cosine)),
+            number(metrics.and_then(|m| m.gain)),
+        );
+    }
+    out.push_str(NOTES);
+    out
+}
+
+const HEAD: &str = "# What one audit says about known bugs
+
+Written by `cargo xtask faults`; a test compares ids, places and outcomes with a run. Every fault is made after a public
+report (`faults/catalogue.tsv` has the links; `*`: a core row, cheap and unambiguous in a small model) and put on top of
+stock `official` with the accepted patches, in the mini geometry with random weights, on two turns of 300 ids whose answers are
+decoded. *Expected* follows from the report's own tap by `faults/taps.tsv`, which was written before any fault was
+audited; several taps: any of them, or another result of the same op. *Named* is the first bad place of a single audit.
+
+";
+
+const NOTES: &str = "
+*Value / tolerance* is the gate's number at the first bad row; *cosine* and *gain* are of the same row. A cosine of
+1.0000 beside a failing gate is a fault that a check by cosine doesn't see; a gain of 1.0000 one that a check of norms
+doesn't. STATE rows are put into what attention or the compressor reads in one layer: they show that wrong state is seen where it is
+read, not that a scheduler's fault is traced to its event ([histories.md](histories.md) does that).
+";
