@@ -30,6 +30,7 @@ pub struct Bench {
     files: BTreeMap<String, Arc<[u8]>>,
     checkpoint: Arc<Checkpoint>,
     requests: Requests,
+    patches: Vec<String>,
     threads: usize,
 }
 
@@ -42,10 +43,15 @@ pub struct Found {
     pub report: Report,
     /// The first bad row, with all its metrics.
     pub row: Option<TapRow>,
+    /// Rows of `taps.csv`.
+    pub taps: Vec<TapRow>,
     /// How near the place is to where the fault was put.
     pub outcome: Outcomes,
     /// Whether phase and position of the first bad row are among those that the fault changes; `None` without a position.
     pub is_in_rows: Option<bool>,
+    /// The row nearest to its tolerance (or furthest over it) among the taps where the fault must show, with the
+    /// control's value there. `None` for ids and the control.
+    pub at_place: Option<(TapRow, Option<f64>)>,
 }
 
 /// How near an audit came.
@@ -59,6 +65,10 @@ pub enum Outcomes {
     Elsewhere,
     /// Nothing is.
     Missed,
+    /// Nothing is, as it should be: a control.
+    Silent,
+    /// Something is over its tolerance though nothing is wrong: a control.
+    FalseAlarm,
 }
 
 impl Outcomes {
@@ -69,6 +79,8 @@ impl Outcomes {
             Self::Layer => "layer only",
             Self::Elsewhere => "elsewhere",
             Self::Missed => "missed",
+            Self::Silent => "silent",
+            Self::FalseAlarm => "FALSE ALARM",
         }
     }
 }
@@ -121,18 +133,26 @@ struct Seeded {
 }
 
 impl Bench {
-    /// The made model of the mini geometry.
+    /// The made model of the mini geometry, and stock with the accepted patches.
     ///
     /// # Errors
     /// None that a made model can give.
     pub fn new(threads: usize) -> Result<Self> {
+        Self::with_patches(threads, accepted_patches())
+    }
+
+    /// As [`Bench::new`], with other patches.
+    ///
+    /// # Errors
+    /// As those of a path: unknown or conflicting patches.
+    pub fn with_patches(threads: usize, patches: Vec<String>) -> Result<Self> {
         let files = new_model(Geometry::Mini, SEED);
         let checkpoint = Arc::new(Checkpoint::from_memory("mini", files.clone())?);
-        Ok(Self { files, checkpoint, requests: requests(), threads })
+        Ok(Self { files, checkpoint, requests: requests(), patches, threads })
     }
 
     fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
-        let patches = accepted_patches().into_iter().filter(|p| !without.contains(&p.as_str())).collect();
+        let patches = self.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect();
         let plan = Plan { stock: Stock::Official, patches, history: History::Cold };
         Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
     }
@@ -202,7 +222,7 @@ impl Bench {
         fault.ids.iter().for_each(|edit| edit(&mut ids));
         let position = self.requests.seqs[0].ids.iter().zip(&ids).position(|(a, b)| a != b).unwrap_or(ids.len());
         requests.seqs[0] = Sequence::prompt("made", ids);
-        let plan = Plan { stock: Stock::Official, patches: accepted_patches(), history: History::Cold };
+        let plan = Plan { stock: Stock::Official, patches: self.patches.clone(), history: History::Cold };
         let path = Optimized::new(self.checkpoint.clone(), requests, plan, self.threads)?;
         let outcome = self.run(vec![candidate(fault.id, &path, &path)])?;
         let report = judge(&Evidence { findings: &outcome.findings, ..Evidence::default() }, &Policy::default());
@@ -213,27 +233,30 @@ impl Bench {
             (false, Verdict::Pass) => Outcomes::Missed,
             (false, _) => Outcomes::Elsewhere,
         };
-        Ok(Found { id: fault.id, report, row: None, outcome, is_in_rows: Some(said) })
+        Ok(Found { id: fault.id, report, row: None, taps: Vec::new(), outcome, is_in_rows: Some(said), at_place: None })
     }
 
-    fn found(&self, id: &'static str, fault: Option<&'static Fault>, outcome: &Outcome) -> Found {
-        let taps: Vec<TapRow> = outcome.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
-        let flips: Vec<FlipRow> = outcome.flips.iter().filter(|r| r.patch_set == id).cloned().collect();
+    fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome) -> Found {
+        let taps: Vec<TapRow> = all.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
+        let flips: Vec<FlipRow> = all.flips.iter().filter(|r| r.patch_set == id).cloned().collect();
         let report = judge(&Evidence { taps: &taps, flips: &flips, ..Evidence::default() }, &Policy::default());
         let bad = report.first_bad.as_ref();
         let same = |r: &TapRow, bad: &FirstBad| {
             (&r.layer, &r.tap, &r.phase, &r.part, &r.gate) == (&bad.layer, &bad.tap, &bad.phase, &bad.part, &bad.gate)
         };
         let row = bad.and_then(|bad| taps.iter().find(|r| same(r, bad)).cloned());
+        let is_control = fault.is_none_or(|f| catalogue::report(f.id).is_some_and(|r| r.kind == "control"));
         let outcome = match (bad, fault) {
-            (None, _) => Outcomes::Missed,
-            (Some(_), None) => Outcomes::Elsewhere,
+            (None, _) if is_control => Outcomes::Silent,
+            (Some(_), _) if is_control => Outcomes::FalseAlarm,
+            (None, _) | (_, None) => Outcomes::Missed,
             (Some(bad), Some(fault)) if bad.layer != fault.layer() => Outcomes::Elsewhere,
             (Some(bad), Some(fault)) if is_expected(fault, &bad.tap) => Outcomes::Named,
             _ => Outcomes::Layer,
         };
         let is_in_rows = bad.zip(fault).and_then(|(bad, fault)| self.is_in_rows(fault, bad));
-        Found { id, report, row, outcome, is_in_rows }
+        let at_place = fault.and_then(|fault| at_place(fault, &taps, all));
+        Found { id, report, row, taps, outcome, is_in_rows, at_place }
     }
 
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
@@ -253,6 +276,22 @@ fn candidate<'a>(name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Cand
     let names = &numbers.plan().patches;
     let specs = patches().iter().filter(|p| names.iter().any(|n| n == p.name)).map(|p| spec(p)).collect();
     Candidate { rotates, patches: specs, ..Candidate::new(name, path, Claims::Official) }
+}
+
+/// See [`Found::at_place`].
+fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {
+    let report = catalogue::report(fault.id)?;
+    let Some(Expected::Taps(expected)) = catalogue::expected(&report) else { return None };
+    let is_here = |r: &&TapRow| r.layer == fault.layer() && expected.iter().any(|t| t.name() == r.tap);
+    let ratio = |r: &TapRow| r.value.zip(r.tolerance).map(|(v, t)| if v.is_nan() { f64::INFINITY } else { v / t });
+    let row = taps.iter().filter(is_here).filter(|r| ratio(r).is_some_and(|x| !x.is_nan()));
+    let row = row.max_by(|a, b| ratio(a).unwrap_or(0.0).total_cmp(&ratio(b).unwrap_or(0.0)))?;
+    let same = |r: &&TapRow| {
+        r.patch_set == CONTROL
+            && (&r.layer, &r.tap, &r.phase, &r.part, &r.gate)
+                == (&row.layer, &row.tap, &row.phase, &row.part, &row.gate)
+    };
+    Some((row.clone(), all.taps.iter().find(same).and_then(|r| r.value)))
 }
 
 /// True for a tap that the catalogue's table names, and for those that the same op writes.

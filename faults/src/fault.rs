@@ -34,20 +34,8 @@ pub struct Fault {
     pub without: &'static [&'static str],
 }
 
-/// A fault that changes nothing: what an entry doesn't set.
-pub(crate) const NONE: Fault = Fault {
-    id: "",
-    change: "",
-    block: Block::Head,
-    blocks: &[],
-    rows: always,
-    files: None,
-    donor: None,
-    taps: &[],
-    edit: None,
-    ids: None,
-    without: &[],
-};
+/// What an entry doesn't set.
+pub(crate) const NONE: Fault = Fault::NONE;
 
 /// Every row.
 pub(crate) fn always(_: u32, _: Phase) -> bool {
@@ -65,6 +53,21 @@ pub(crate) fn prefilled(_: u32, phase: Phase) -> bool {
 }
 
 impl Fault {
+    /// A fault that changes nothing: what an entry doesn't set.
+    pub const NONE: Self = Self {
+        id: "",
+        change: "",
+        block: Block::Head,
+        blocks: &[],
+        rows: always,
+        files: None,
+        donor: None,
+        taps: &[],
+        edit: None,
+        ids: None,
+        without: &[],
+    };
+
     /// True when it edits taps of this block.
     pub fn is_in(&self, block: Block) -> bool {
         self.edit.is_some() && (block == self.block || self.blocks.contains(&block))

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::catalogue::{self, Expected};
-use crate::{CONTROL, Fault, Found, Outcomes, accepted_patches, faults};
+use crate::{Fault, Found, Outcomes, accepted_patches, faults};
 
 /// The lines of a page that [`matrix`] wrote, as [`rows`] gives them.
 pub fn rows_of(page: &str) -> Vec<[String; 4]> {
@@ -48,19 +48,21 @@ fn named(found: &Found) -> String {
 /// The whole page.
 pub fn matrix(found: &[Found]) -> String {
     let mut out = HEAD.to_string();
-    let all: Vec<&Found> = found.iter().filter(|f| f.id != CONTROL).collect();
+    let controls = found.iter().filter(|f| matches!(f.outcome, Outcomes::Silent | Outcomes::FalseAlarm)).count();
+    let all: Vec<&Found> = found.iter().collect();
     let count = |o: Outcomes| all.iter().filter(|f| f.outcome == o).count();
     let rows_right = all.iter().filter(|f| f.outcome == Outcomes::Named && f.is_in_rows == Some(true)).count();
     let _ = writeln!(
         out,
-        "{} faults: {} named at layer and tap ({} of them with the position of a row that was changed), {} in the right layer\nonly, {} elsewhere, {} missed. The candidate without a fault is {}.\n\nPatches: {}.\n",
-        all.len(),
+        "{} faults: {} named at layer and tap ({} of them with the position of a row that was changed), {} in the right layer\nonly, {} elsewhere, {} missed. Of {} controls, the candidate without a fault\namong them, {} are silent.\n\nPatches: {}.\n",
+        all.len() - controls,
         count(Outcomes::Named),
         rows_right,
         count(Outcomes::Layer),
         count(Outcomes::Elsewhere),
         count(Outcomes::Missed),
-        if found.iter().any(|f| f.id == CONTROL && f.outcome == Outcomes::Missed) { "silent" } else { "NOT silent" },
+        controls,
+        count(Outcomes::Silent),
         accepted_patches().join(", "),
     );
     out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain |\n");
@@ -71,14 +73,20 @@ pub fn matrix(found: &[Found]) -> String {
         let core = if report.as_ref().is_some_and(|r| r.core) { "*" } else { "" };
         let [id, seeded, named, outcome] = row;
         let bad = found.report.first_bad.as_ref();
-        let (gate, ratio) = bad.map_or(("-".into(), "-".into()), |b| {
-            (b.gate.clone(), format!("{:.2e} / {:.2e}", b.injected, b.tolerance))
-        });
+        let numbers = |gate: &str, v: f64, t: f64| (gate.to_string(), format!("{v:.2e} / {t:.2e}"));
+        let (gate, ratio) = match (bad, &found.at_place) {
+            (Some(b), _) => numbers(&b.gate, b.injected, b.tolerance),
+            (None, Some((row, control))) => {
+                let (gate, text) = numbers(&row.gate, row.value.unwrap_or(0.0), row.tolerance.unwrap_or(0.0));
+                (gate, format!("({text}, control {:.2e})", control.unwrap_or(0.0)))
+            }
+            (None, None) => ("-".to_string(), "-".to_string()),
+        };
         let at = bad.map_or("-".into(), |b| {
             let position = b.position.map_or(String::new(), |p| format!(" {p}"));
             format!("{}{position}{}", b.phase, if found.is_in_rows == Some(false) { " (not changed)" } else { "" })
         });
-        let metrics = found.row.as_ref();
+        let metrics = found.row.as_ref().or(found.at_place.as_ref().map(|p| &p.0));
         let number = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.4}"));
         let _ = writeln!(
             out,
@@ -104,7 +112,8 @@ audited; several taps: any of them, or another result of the same op. *Named* is
 ";
 
 const NOTES: &str = "
-*Value / tolerance* is the gate's number at the first bad row; *cosine* and *gain* are of the same row. A cosine of
+*Value / tolerance* is the gate's number at the first bad row, in brackets that at the expected tap where nothing is bad,
+with what it is without the fault; *cosine* and *gain* are of the same row. A cosine of
 1.0000 beside a failing gate is a fault that a check by cosine doesn't see; a gain of 1.0000 one that a check of norms
 doesn't. STATE rows are put into what attention or the compressor reads in one layer: they show that wrong state is seen where it is
 read, not that a scheduler's fault is traced to its event ([histories.md](histories.md) does that).

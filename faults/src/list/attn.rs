@@ -81,6 +81,18 @@ pub(super) const FAULTS: &[Fault] = &[
         ..NONE
     },
     Fault {
+        id: "ATTN-13",
+        change: "a row of padding makes a decoded row's scale no number",
+        block: Block::Layer(1),
+        rows: |pos, _| pos == 280,
+        taps: BOTH,
+        edit: Some(|e| {
+            e.each_row(|_, row| row.fill(f32::NAN));
+            Ok(())
+        }),
+        ..NONE
+    },
+    Fault {
         id: "ATTN-14",
         change: "offsets into the window's rows wrap at row 128",
         block: Block::Layer(3),

@@ -3,6 +3,7 @@
 
 use karat_seam::{Block, Data, Op, Phase, Result, Tap, Tensor};
 
+use super::rope::unrotated_entries;
 use crate::Edit;
 use crate::bench::SEAM;
 use crate::fault::{Fault, NONE, prefilled};
@@ -15,6 +16,15 @@ pub(super) const FAULTS: &[Fault] = &[
         rows: |pos, _| pos == 3,
         taps: &[Tap::AttnCkv],
         edit: Some(zeroed),
+        ..NONE
+    },
+    Fault {
+        id: "COMP-03",
+        change: "two rejected drafts stay in the compressor's open window",
+        block: Block::Layer(3),
+        rows: |pos, _| (171..179).contains(&pos),
+        taps: &[Tap::AttnCkv],
+        edit: Some(rejected_drafts),
         ..NONE
     },
     Fault {
@@ -33,6 +43,15 @@ pub(super) const FAULTS: &[Fault] = &[
         rows: |pos, phase| phase == Phase::Prefill && pos > SEAM,
         taps: &[Tap::AttnO, Tap::AttnLse],
         edit: Some(half_stride),
+        ..NONE
+    },
+    Fault {
+        id: "COMP-07",
+        change: "entries from position 128 on are never rotated",
+        block: Block::Layer(2),
+        rows: |pos, _| pos > 128,
+        taps: &[Tap::AttnCkv],
+        edit: Some(unrotated_entries),
         ..NONE
     },
     Fault {
@@ -59,6 +78,15 @@ pub(super) const FAULTS: &[Fault] = &[
         block: Block::Layer(1),
         taps: &[Tap::AttnSelected],
         edit: Some(|e| fewer_entries(e, 0)),
+        ..NONE
+    },
+    Fault {
+        id: "INDEX-19",
+        change: "the rows of an unfinished window are dropped where a context ends at 3 (mod 4)",
+        block: Block::Layer(3),
+        rows: |pos, _| pos == SEAM,
+        taps: &[Tap::AttnCkv],
+        edit: Some(|e| lost_rows(e, SEAM)),
         ..NONE
     },
 ];
@@ -101,4 +129,19 @@ fn fewer_entries(e: &mut Edit<'_>, kept: usize) -> Result<()> {
         e.mask(i).iter_mut().skip(kept).for_each(|m| *m = 0);
     }
     Ok(())
+}
+
+/// The rows of two tokens are those of two others.
+fn rejected_drafts(e: &mut Edit<'_>) -> Result<()> {
+    let wrong = |tap: Tap| -> Result<(Tap, Tensor)> {
+        let tensor = e.seen(tap)?;
+        let (width, mut values) = (tensor.width(), tensor.as_f32(tap.name())?.to_vec());
+        if values.len() >= 172 * width {
+            values.copy_within(100 * width..102 * width, 170 * width);
+        }
+        Ok((tap, Tensor::f32(tensor.shape.clone(), values)))
+    };
+    let replaced = [wrong(Tap::AttnKvp)?, wrong(Tap::AttnGateScore)?];
+    let new = e.rerun(Op::CompressPool, &replaced)?;
+    e.put(&new)
 }

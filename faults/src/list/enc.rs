@@ -16,11 +16,36 @@ pub(super) const FAULTS: &[Fault] = &[
         ..NONE
     },
     Fault {
+        id: "ENC-02",
+        change: "the reasoning before the interrupted answer is dropped from the history",
+        block: Block::Embed,
+        ids: Some(|ids| {
+            ids.drain(170..190);
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "ENC-03",
+        change: "an argument in the history is written as another token",
+        block: Block::Embed,
+        ids: Some(|ids| ids[100] ^= 1),
+        ..NONE
+    },
+    Fault {
         id: "ENC-07",
         change: "the first answer is trimmed when the second turn renders it again",
         block: Block::Embed,
         ids: Some(|ids| {
             ids.remove(SEAM as usize - 2);
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "ENC-08",
+        change: "the block of tools is empty in the prompt",
+        block: Block::Embed,
+        ids: Some(|ids| {
+            ids.drain(12..20);
         }),
         ..NONE
     },

@@ -2,7 +2,9 @@
 
 mod act;
 mod attn;
+mod batch;
 mod comp;
+mod det;
 mod enc;
 mod index;
 mod mhc;
@@ -15,7 +17,7 @@ use crate::Fault;
 
 /// Every fault, in the order of the families.
 pub fn faults() -> Vec<&'static Fault> {
-    let all: [&'static [Fault]; 10] = [
+    let all: [&'static [Fault]; 12] = [
         route::FAULTS,
         act::FAULTS,
         quant::FAULTS,
@@ -25,6 +27,8 @@ pub fn faults() -> Vec<&'static Fault> {
         comp::FAULTS,
         attn::FAULTS,
         state::FAULTS,
+        batch::FAULTS,
+        det::FAULTS,
         enc::FAULTS,
     ];
     all.into_iter().flatten().collect()

@@ -107,6 +107,29 @@ pub(super) const FAULTS: &[Fault] = &[
         ..NONE
     },
     Fault {
+        id: "QUANT-13",
+        change: "a conversion of the experts flushes the smallest code of every other block of 32",
+        block: Block::Layer(1),
+        files: Some(|files| {
+            for tensor in ["w1.weight", "w3.weight"] {
+                files.experts(1, tensor, |bytes, _| {
+                    let flushed = |code: u8| if code & 7 == 1 { 0 } else { code };
+                    let blocks = bytes.as_chunks_mut::<16>().0.iter_mut().step_by(2).flatten();
+                    blocks.for_each(|b| *b = flushed(*b & 15) | (flushed(*b >> 4) << 4));
+                });
+            }
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "QUANT-14",
+        change: "the experts' input saturates at the largest value of another shard's tokens, half of theirs",
+        block: Block::Layer(3),
+        taps: &[Tap::FfnExpertAct],
+        edit: Some(saturated_input),
+        ..NONE
+    },
+    Fault {
         id: "QUANT-15",
         change: "position biases of the compressors and sinks are rounded to bf16",
         block: Block::Layer(0),
@@ -115,6 +138,16 @@ pub(super) const FAULTS: &[Fault] = &[
                 let rounded: Vec<f32> = files.f32s(name).into_iter().map(bf16::round).collect();
                 files.put_f32s(name, &rounded);
             }
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "QUANT-16",
+        change: "a conversion of the shared expert reads codes as whole numbers",
+        block: Block::Layer(2),
+        files: Some(|files| {
+            let codes = files.bytes("layers.2.ffn.shared_experts.w1.weight");
+            codes.iter_mut().for_each(|b| *b = e4m3::encode(f32::from(*b)));
         }),
         ..NONE
     },
@@ -149,5 +182,16 @@ fn inflated_scale(e: &mut Edit<'_>) -> Result<()> {
         }
     }
     let new = e.rerun(Op::OutputDown, &[(Tap::AttnO, Tensor::f32(o.shape.clone(), values))])?;
+    e.put(&new)
+}
+
+fn saturated_input(e: &mut Edit<'_>) -> Result<()> {
+    let x = e.seen(Tap::FfnIn)?;
+    let mut values = x.as_f32("ffn.in")?.to_vec();
+    for row in values.chunks_exact_mut(x.width()) {
+        let most = row.iter().fold(0.0f32, |m, v| m.max(v.abs())) / 2.0;
+        row.iter_mut().for_each(|v| *v = v.clamp(-most, most));
+    }
+    let new = e.rerun(Op::Experts, &[(Tap::FfnIn, Tensor::f32(x.shape.clone(), values))])?;
     e.put(&new)
 }

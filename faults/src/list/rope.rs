@@ -64,13 +64,13 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 /// Entries turned back by the position of their first token.
-fn unrotated_entries(e: &mut Edit<'_>) -> Result<()> {
+pub(super) fn unrotated_entries(e: &mut Edit<'_>) -> Result<()> {
     let (rope, ratio) = (e.rope(), e.ratio());
     e.each_row(|entry, row| rope.at(entry * ratio).apply(Store::Bf16, row, true));
     Ok(())
 }
 
-fn scaled_scores(e: &mut Edit<'_>, by: f32) -> Result<()> {
+pub(super) fn scaled_scores(e: &mut Edit<'_>, by: f32) -> Result<()> {
     let q = e.seen(Tap::AttnQ)?;
     let values = q.as_f32("attn.q")?.iter().map(|v| v * by).collect();
     let new = e.rerun(Op::Attend, &[(Tap::AttnQ, Tensor::f32(q.shape.clone(), values))])?;

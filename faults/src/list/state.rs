@@ -21,6 +21,30 @@ pub(super) const FAULTS: &[Fault] = &[
         ..NONE
     },
     Fault {
+        id: "STATE-03",
+        change: "entries of the interrupted answer were never written, and the second turn reads their pages",
+        block: Block::Layer(2),
+        rows: |pos, _| pos >= SEAM,
+        taps: BOTH,
+        edit: Some(|e| other_entries(e, |entries, width| pages(entries, width, 10..12).fill(0.0))),
+        ..NONE
+    },
+    Fault {
+        id: "STATE-04",
+        change: "a page of entries was freed and holds garbage in the second turn",
+        block: Block::Layer(2),
+        rows: |pos, _| pos >= SEAM,
+        taps: BOTH,
+        edit: Some(|e| {
+            other_entries(e, |entries, width| {
+                for (i, v) in pages(entries, width, 8..12).iter_mut().enumerate() {
+                    *v = (i * 7 % 13) as f32 - 6.0;
+                }
+            })
+        }),
+        ..NONE
+    },
+    Fault {
         id: "STATE-05",
         change: "a page of entries belongs to another request in the second turn",
         block: Block::Layer(2),
@@ -54,6 +78,29 @@ pub(super) const FAULTS: &[Fault] = &[
         rows: in_window_of_seam,
         taps: BOTH,
         edit: Some(|e| moved_window(e, 4)),
+        ..NONE
+    },
+    Fault {
+        id: "STATE-12",
+        change: "two pages of entries are one in the second turn",
+        block: Block::Layer(2),
+        rows: |pos, _| pos >= SEAM,
+        taps: BOTH,
+        edit: Some(|e| {
+            other_entries(e, |entries, width| {
+                let shared = pages(entries, width, 8..12).to_vec();
+                pages(entries, width, 0..4).copy_from_slice(&shared);
+            })
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "STATE-13",
+        change: "one layer's entries of the first prompt were not copied to where the answer is decoded",
+        block: Block::Layer(3),
+        rows: |pos, _| pos >= ANSWER,
+        taps: BOTH,
+        edit: Some(|e| other_entries(e, |entries, width| pages(entries, width, 0..40).fill(0.0))),
         ..NONE
     },
 ];
@@ -100,4 +147,10 @@ fn other_pages(e: &mut Edit<'_>) -> Result<()> {
             to.copy_from_slice(&old[from * page..(from + 1) * page]);
         }
     })
+}
+
+/// Values of some entries, as far as there are so many.
+fn pages(entries: &mut [f32], width: usize, which: std::ops::Range<usize>) -> &mut [f32] {
+    let all = entries.len();
+    &mut entries[(which.start * width).min(all)..(which.end * width).min(all)]
 }
