@@ -46,7 +46,7 @@ pub use histories::{Checked, Checker, Difference, FromGolden, Histories, Histori
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use patch_rows::Calls;
-pub use plan::{Subject, audit};
+pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
 pub use recall::{recall, recall_of};

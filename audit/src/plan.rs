@@ -118,18 +118,19 @@ fn bare(patch: &str) -> &str {
     patch.split(':').next().unwrap_or(patch).trim()
 }
 
-/// Descriptors of patches that are known to exist (an unknown one is refused when its path is made).
-fn specs(names: &[String]) -> Vec<PatchSpec> {
-    let find = |name: &String| patches().iter().find(|p| p.name == bare(name)).map(|p| spec(p));
-    names.iter().filter_map(find).collect()
+/// Descriptors of patches, as they are asked for (`NAME:option=value`). One that is not known is left out: it is refused
+/// when its path is made.
+pub fn specs(requests: &[String]) -> Vec<PatchSpec> {
+    let find = |request: &String| patches().iter().find(|p| p.name == bare(request)).map(|p| spec(p, request));
+    requests.iter().filter_map(find).collect()
 }
 
-fn spec(patch: &Patch) -> PatchSpec {
+fn spec(patch: &Patch, request: &str) -> PatchSpec {
     PatchSpec {
         name: patch.name.to_string(),
         ops: patch.ops.to_vec(),
         phases: patch.phases.to_vec(),
-        claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
+        claimed_error: patch.claimed_error(request),
         risk: patch.risk.name().to_string(),
         exact: patch.exact,
     }

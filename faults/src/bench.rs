@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_audit::{Candidate, Facts, Lockstep, Outcome, PatchSpec, Quiet, Result, expected_verdict};
+use karat_audit::{Candidate, Facts, Lockstep, Outcome, Quiet, Result, expected_verdict, specs};
 use karat_bundle::{Evidence, FirstBad, FlipRow, Policy, Report, TapRow, Verdict, judge};
 use karat_diff::Claims;
 use karat_model::{Checkpoint, Geometry, new_model};
-use karat_optimized::{History, Optimized, Patch, Plan, Stock, patches};
+use karat_optimized::{History, Optimized, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
 use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanKind, Tap, Turn};
 
@@ -18,6 +18,8 @@ use crate::{Fault, Files};
 
 /// Name of the candidate without a fault.
 pub const CONTROL: &str = "control";
+/// The first candidate of every audit, which the head's flips are counted against.
+const STOCK: &str = "stock";
 const SEED: u64 = 3;
 /// Where the second turn's prompt begins: not at the end of a window of any ratio.
 pub(crate) const SEAM: u32 = 203;
@@ -112,17 +114,6 @@ pub fn accepted_patches() -> Vec<String> {
     out
 }
 
-fn spec(patch: &Patch) -> PatchSpec {
-    PatchSpec {
-        name: patch.name.to_string(),
-        ops: patch.ops.to_vec(),
-        phases: patch.phases.to_vec(),
-        claimed_error: patch.claims.iter().map(|c| c.error).fold(0.0, f64::max),
-        risk: patch.risk.name().to_string(),
-        exact: patch.exact,
-    }
-}
-
 /// One fault with the paths that it needs.
 struct Seeded {
     fault: &'static Fault,
@@ -152,7 +143,10 @@ impl Bench {
     }
 
     fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
-        let patches = self.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect();
+        self.of_plan(checkpoint, self.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect())
+    }
+
+    fn of_plan(&self, checkpoint: &Arc<Checkpoint>, patches: Vec<String>) -> Result<Optimized> {
         let plan = Plan { stock: Stock::Official, patches, history: History::Cold };
         Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
     }
@@ -189,7 +183,8 @@ impl Bench {
                 fault: s.fault,
             })
             .collect();
-        let mut candidates = vec![candidate(CONTROL, &base, &base)];
+        let stock = self.of_plan(&self.checkpoint, Vec::new())?;
+        let mut candidates = vec![candidate(STOCK, &stock, &stock), candidate(CONTROL, &base, &base)];
         candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         let mut found = vec![self.found(CONTROL, None, &outcome)];
@@ -273,9 +268,7 @@ impl Bench {
 
 fn candidate<'a>(name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
     let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
-    let names = &numbers.plan().patches;
-    let specs = patches().iter().filter(|p| names.iter().any(|n| n == p.name)).map(|p| spec(p)).collect();
-    Candidate { rotates, patches: specs, ..Candidate::new(name, path, Claims::Official) }
+    Candidate { rotates, patches: specs(&numbers.plan().patches), ..Candidate::new(name, path, Claims::Official) }
 }
 
 /// See [`Found::at_place`].

@@ -32,7 +32,7 @@ fn seeded(fault: &Fault) -> String {
     let report = catalogue::report(fault.id);
     let taps = match report.as_ref().and_then(catalogue::expected) {
         Some(Expected::Taps(taps)) => taps.iter().map(|t| t.name()).collect::<Vec<_>>().join(", "),
-        _ => "ids".to_string(),
+        _ => "any tap".to_string(),
     };
     format!("{}: {taps}", fault.layer())
 }

@@ -81,20 +81,6 @@ pub(super) const FAULTS: &[Fault] = &[
         ..NONE
     },
     Fault {
-        id: "STATE-12",
-        change: "two pages of entries are one in the second turn",
-        block: Block::Layer(2),
-        rows: |pos, _| pos >= SEAM,
-        taps: BOTH,
-        edit: Some(|e| {
-            other_entries(e, |entries, width| {
-                let shared = pages(entries, width, 8..12).to_vec();
-                pages(entries, width, 0..4).copy_from_slice(&shared);
-            })
-        }),
-        ..NONE
-    },
-    Fault {
         id: "STATE-13",
         change: "one layer's entries of the first prompt were not copied to where the answer is decoded",
         block: Block::Layer(3),

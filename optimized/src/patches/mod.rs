@@ -114,6 +114,20 @@ pub struct Patch {
     pub(crate) check: fn(&Config) -> Result<()>,
 }
 
+impl Patch {
+    /// The largest error that is claimed for the patch as `request` asks for it (`NAME:option=value:...`). A claim whose
+    /// metric ends in `, option=value` (or `, option=value or value`) is about that option alone.
+    pub fn claimed_error(&self, request: &str) -> f64 {
+        let options = Request::parse(request).map(|r| r.options.given).unwrap_or_default();
+        let holds = |claim: &&Claim| {
+            let about = claim.metric.rsplit_once(", ").and_then(|(_, last)| last.split_once('='));
+            let Some((name, values)) = about else { return true };
+            options.get(name).is_none_or(|(given, _)| values.split(" or ").any(|value| value == given))
+        };
+        self.claims.iter().filter(holds).map(|claim| claim.error).fold(0.0, f64::max)
+    }
+}
+
 /// Every patch, in the order of the block's ops.
 static REGISTRY: &[&Patch] = &[
     &bf16_mhc::PATCH,

@@ -142,3 +142,25 @@ fn pages_change_no_bit() {
         assert_eq!(whole, paged);
     }
 }
+
+#[test]
+fn a_claim_about_an_option_counts_where_the_option_is_in_force() {
+    let claimed = |request: &str| {
+        let name = request.split(':').next().unwrap();
+        patches().iter().find(|p| p.name == name).unwrap().claimed_error(request)
+    };
+    assert_eq!(claimed("nvfp4-moe"), 2.4e-3, "bf16 activations are the default");
+    assert_eq!(claimed("nvfp4-moe:act=fp4"), 1.3e-1);
+    assert_eq!(claimed("mxfp4-moe"), 2.4e-3);
+    assert_eq!(claimed("mxfp4-moe:act=mxfp8"), 3.6e-2);
+    assert_eq!(claimed("mxfp4-moe:act=fp8"), 3.6e-2);
+    assert_eq!(claimed("mma-sparse-mla:splits=2"), 6.7e-3, "no claim of this patch is about an option");
+    // A metric with an equals sign names an option of its patch, or the claim would never hold.
+    for patch in patches() {
+        for claim in patch.claims {
+            let about = claim.metric.rsplit_once(", ").and_then(|(_, last)| last.split_once('='));
+            let known = |name: &str| patch.options.iter().any(|o| o.name == name);
+            assert!(about.is_none_or(|(name, _)| known(name)), "{}: {}", patch.name, claim.metric);
+        }
+    }
+}
