@@ -2,6 +2,8 @@
 //! that was taken, so that only the gates on changed decisions can see them. Each must fail at its own place. Those after
 //! public reports are in the crate `faults`, with its own test.
 
+#![expect(clippy::unnecessary_wraps, reason = "the type of Fault::edit")]
+
 use karat_bundle::TapRow;
 use karat_faults::{Bench, CONTROL, Edit, Fault};
 use karat_seam::{Block, Result, Tap};
