@@ -16,7 +16,7 @@ use crate::pass::{self, Group, input};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::Record;
-use crate::{Error, Result, align, choices, decisions, own_error};
+use crate::{Error, Result, align, choices, decisions, own_error, own_ops};
 
 /// Runs layer `l` on every path and compares it, as far as no earlier run did.
 pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Result<()> {
@@ -188,6 +188,8 @@ fn compare_candidate(
         let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
         part.flips.extend(flips);
+        let own = own_ops::rows(&at, golden, (l, seq as u32), Some(&x), seen)?;
+        part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {
             let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
             error.iter().for_each(|e| part.own_error(&patch.name, *e));

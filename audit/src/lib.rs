@@ -24,6 +24,7 @@ mod job;
 mod layer;
 mod lockstep;
 mod own_error;
+mod own_ops;
 mod part;
 mod pass;
 mod patch_rows;

@@ -55,7 +55,7 @@ pub(crate) fn of(
 }
 
 /// Rows that chose other experts than golden does on the same operands: their slots hold other experts' values.
-fn moved(golden: Option<&Tensor>, theirs: Option<&Recorded>) -> Vec<RowId> {
+pub(crate) fn moved(golden: Option<&Tensor>, theirs: Option<&Recorded>) -> Vec<RowId> {
     let (Some(golden), Some(theirs)) = (golden, theirs) else { return Vec::new() };
     let (Data::I64(g), Data::I64(t)) = (&golden.data, &theirs.tensor.data) else { return Vec::new() };
     let width = golden.width().max(1);
@@ -68,7 +68,7 @@ fn phase(candidate: &Candidate<'_>, row: RowId) -> Phase {
 }
 
 /// Operands of an op: golden's own results where the patch made them, else what the candidate showed.
-fn operands(
+pub(crate) fn operands(
     spec: &OpSpec,
     golden: &dyn Layer,
     made: &BTreeMap<Tap, Tensor>,

@@ -30,7 +30,8 @@ table! {
         op: String,
         /// Tap.
         tap: String,
-        /// stream.N, head.N, expert.N, nope, rope, argmax; empty for the whole tap.
+        /// stream.N, head.N, expert.N, nope, rope, argmax; op: golden's op on the candidate's own operands; empty for the
+        /// whole tap.
         part: String,
         /// Elements compared.
         n: u64,
