@@ -94,7 +94,7 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
         out.push(Step::new("audit-warm", seconds(60), audit).with_env("KARAT_NO_CACHE", "1"));
     }
     // Says that it is skipped where there is no valgrind.
-    out.push(Step::new("counts", seconds(240), "cargo xtask counts"));
+    out.push(Step::new("counts", seconds(300), "cargo xtask counts"));
     out
 }
 
