@@ -8,7 +8,7 @@ use std::ops::Range;
 use karat_seam::{Data, Error, Result, Tensor};
 
 use crate::Storage;
-use crate::quad::Quad;
+use crate::quad::{LANES, Quad};
 
 /// Elements that the passes look at together; stays in the first-level cache. A multiple of 8.
 pub(crate) const CHUNK: usize = 256;
@@ -169,8 +169,11 @@ pub(crate) trait Element: Copy + Default + Sync {
     /// The value, exactly.
     fn wide(self) -> f64;
 
-    /// Four values, exactly.
-    fn quad<Q: Quad>(values: &[Self; 4]) -> Q;
+    /// Whether the product of two such values is exact in f64.
+    const IS_NARROW: bool;
+
+    /// The lanes of one half, exactly.
+    fn quad<Q: Quad>(values: &[Self; LANES], half: usize) -> Q;
 
     /// Elements `range` of `values`: where they lie, or decoded into `buffer`. `range` is no longer than the buffer.
     fn chunk<'a>(values: &Values<'a>, range: Range<usize>, buffer: &'a mut [Self; CHUNK]) -> &'a [Self];
@@ -180,14 +183,16 @@ pub(crate) trait Element: Copy + Default + Sync {
 }
 
 impl Element for f32 {
+    const IS_NARROW: bool = true;
+
     #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
     }
 
     #[inline(always)]
-    fn quad<Q: Quad>(values: &[Self; 4]) -> Q {
-        Q::widen(values)
+    fn quad<Q: Quad>(values: &[Self; LANES], half: usize) -> Q {
+        Q::widen(values, half)
     }
 
     #[inline(always)]
@@ -222,14 +227,16 @@ impl Element for f32 {
 }
 
 impl Element for f64 {
+    const IS_NARROW: bool = false;
+
     #[inline(always)]
     fn wide(self) -> f64 {
         self
     }
 
     #[inline(always)]
-    fn quad<Q: Quad>(values: &[Self; 4]) -> Q {
-        Q::load(values)
+    fn quad<Q: Quad>(values: &[Self; LANES], half: usize) -> Q {
+        Q::load(values, half)
     }
 
     #[inline(always)]

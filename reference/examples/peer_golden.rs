@@ -2,6 +2,7 @@
 //! `peer_golden DIR THREADS`; DIR holds a checkpoint and prompt.json.
 #![expect(clippy::print_stdout, reason = "its answers are read by the program that started it")]
 
+use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::Path as FilePath;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::time::Instant;
 use karat_model::Checkpoint;
 use karat_reference::linalg::Weight;
 use karat_reference::{Golden, Mode, Session};
-use karat_seam::{Block, DataMut, NoTaps, Requests, Result as SeamResult, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{
+    Block, DataMut, Error, NoTaps, Requests, Result as SeamResult, RowId, Site, Tap, TensorMut, Visitor, Want,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -64,6 +67,18 @@ fn main() -> Result<()> {
                 )?;
                 std::fs::write(format!("{stem}.choices"), seen.bytes())?;
                 serde_json::json!({"rows": logits.rows(), "width": logits.width(), "decisions": seen.0.len()})
+            }
+            "forced" => {
+                let (from, to) = (words.get(2).ok_or("a stem is missing")?, words.get(3).ok_or("a stem is missing")?);
+                session.clear();
+                let mut forced = Forced::read(&std::fs::read(format!("{from}.choices"))?);
+                let logits = session.extend(ids(number(1)?)?, &mut forced)?;
+                let values = logits.as_f32("logits")?;
+                std::fs::write(
+                    format!("{to}.logits"),
+                    values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(),
+                )?;
+                serde_json::json!({"rows": logits.rows(), "forced": forced.done})
             }
             "product" => product(number(1)?, number(2)?, number(3)?, threads)?,
             other => return Err(format!("unknown command {other:?}").into()),
@@ -136,6 +151,69 @@ impl Visitor for Decisions {
         }
         Ok(())
     }
+}
+
+/// Decisions of the other worker, taken over as far as it wrote them.
+struct Forced {
+    choices: HashMap<(u16, i32, u32), Vec<i64>>,
+    /// Decisions that were taken over.
+    done: usize,
+}
+
+impl Forced {
+    /// Records of i32 words: layer, kind, row, margin, choices, filled up with -1.
+    fn read(bytes: &[u8]) -> Self {
+        let words: Vec<i32> = bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+        let mut choices = HashMap::new();
+        for record in words.chunks_exact(4 + CHOICES) {
+            let chosen = record[4..].iter().filter(|v| **v >= 0).map(|v| i64::from(*v)).collect();
+            choices.insert((record[0] as u16, record[1], record[2] as u32), chosen);
+        }
+        Self { choices, done: 0 }
+    }
+}
+
+impl Visitor for Forced {
+    fn want(&self, at: Site) -> Want {
+        if matches!(at.tap, Tap::AttnSelected | Tap::FfnIdx) { Want::Write } else { Want::Skip }
+    }
+
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> SeamResult<()> {
+        let Block::Layer(layer) = at.block else { return Ok(()) };
+        match tensor.data {
+            DataMut::U8(v) if !v.is_empty() => {
+                let width = v.len() / rows.len();
+                for (row, mask) in rows.iter().zip(v.chunks_exact_mut(width)) {
+                    let Some(chosen) = self.choices.get(&(layer, 0, row.pos)) else { continue };
+                    mask.fill(0);
+                    for &entry in chosen {
+                        let own = mask.get_mut(entry as usize).ok_or_else(|| past(at, entry))?;
+                        *own = 1;
+                    }
+                    self.done += 1;
+                }
+            }
+            DataMut::I64(v) => {
+                let width = v.len() / rows.len();
+                for (row, slots) in rows.iter().zip(v.chunks_exact_mut(width)) {
+                    let Some(chosen) = self.choices.get(&(layer, 1, row.pos)) else { continue };
+                    // Those that golden chose too keep their slots: the order of slots is part of a sum's.
+                    let own = slots.to_vec();
+                    let mut fresh = chosen.iter().filter(|e| !own.contains(e));
+                    for slot in slots.iter_mut().filter(|slot| !chosen.contains(slot)) {
+                        *slot = *fresh.next().ok_or_else(|| past(at, *slot))?;
+                    }
+                    self.done += 1;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn past(at: Site, choice: i64) -> Error {
+    Error::Request(format!("{at}: the other worker's choices don't fit, at {choice}"))
 }
 
 /// Wall and processor time.

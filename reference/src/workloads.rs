@@ -4,7 +4,7 @@
 use karat_model::Config;
 use karat_model::config::{ExpertDtype, LayerKind, Yarn};
 
-use crate::linalg::{Buffers, Isa, Packed, Pool, PoolBuffers, matmul_here, pool_slots, sums_of_squares};
+use crate::linalg::{Isa, Packed, Pool, PoolBuffers, matmul_here, pool_slots, sums_of_squares};
 use crate::ops::attend::{Keys, attend};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
 use crate::ops::index::index_score;
@@ -84,7 +84,7 @@ fn gemm(m: usize, k: usize, n: usize) -> Box<dyn Fn(Isa) + Send + Sync> {
     let (x, w) = (values(m * k, 1), pack(n, k, 2));
     Box::new(move |isa| {
         let mut out = vec![0f32; m * n];
-        matmul_here(isa, &rows(&x, k), &w, &mut out, &mut Buffers::default());
+        matmul_here(isa, &rows(&x, k), &w, &mut out);
         std::hint::black_box(&out);
     })
 }

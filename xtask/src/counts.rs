@@ -1,8 +1,8 @@
-//! `cargo xtask counts`: how many instructions each hot loop of golden takes, against a table. A count doesn't
-//! depend on how busy the machine is, so a loop that no longer becomes a vector loop shows at once.
+//! `cargo xtask counts`: how many instructions each hot loop of golden and of the diff engine takes, against tables. A
+//! count doesn't depend on how busy the machine is, so a loop that no longer becomes a vector loop shows at once.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -15,12 +15,21 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// The table: instructions by loop, on AVX2.
-const TABLE: &str = "reference/counts.toml";
+/// A program that lists its loops and runs one, and its table: instructions by loop, on AVX2.
+struct Loops {
+    package: &'static str,
+    program: &'static str,
+    table: &'static str,
+}
+
+const ALL: [Loops; 2] = [
+    Loops { package: "karat-reference", program: "counts", table: "reference/counts.toml" },
+    Loops { package: "karat-diff", program: "diff_counts", table: "diff/counts.toml" },
+];
 /// Relative difference that is no change: the C library picks its copy routines by processor.
 const TOLERANCE: f64 = 0.04;
 /// The frame in which instructions count.
-const FRAME: &str = "*workloads::counted*";
+const FRAME: &str = "*::counted*";
 
 /// Counts and compares. Without valgrind, or where the loops wouldn't run on AVX2, it says so and passes.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
@@ -28,55 +37,72 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         println!("counts: skipped, valgrind is not installed");
         return Ok(());
     }
-    let build = ["build", "--release", "--locked", "--quiet", "-p", "karat-reference", "--bin", "counts"];
+    let mut broken = Vec::new();
+    for loops in &ALL {
+        broken.extend(measure(root, loops, args.update)?);
+    }
+    if !broken.is_empty() {
+        bail!("{}. If that is meant, `cargo xtask counts --update`", broken.join("; "));
+    }
+    Ok(())
+}
+
+/// What differs from the table.
+fn measure(root: &Path, loops: &Loops, update: bool) -> Result<Option<String>> {
+    let Loops { package, program, table: path } = *loops;
+    let build = ["build", "--release", "--locked", "--quiet", "-p", package, "--bin", program];
     let built = Command::new("cargo").args(build).current_dir(root).status().context("failed to run cargo")?;
     if !built.success() {
-        bail!("the loops don't build");
+        bail!("the loops of {package} don't build");
     }
-    let program = root.join("target/release/counts");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let program = target.join("release").join(program);
     let list = valgrind(&program, None)?.0;
     let mut lines = list.lines();
     if lines.next() != Some("isa Avx2") {
-        println!("counts: skipped, this machine has no AVX2 under valgrind; the table is for AVX2");
-        return Ok(());
+        println!("counts: skipped, this machine has no AVX2 under valgrind; the tables are for AVX2");
+        return Ok(None);
     }
-    let text = std::fs::read_to_string(root.join(TABLE)).unwrap_or_default();
-    let table: BTreeMap<String, u64> = toml::from_str(&text).with_context(|| format!("failed to read {TABLE}"))?;
+    let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    let table: BTreeMap<String, u64> = toml::from_str(&text).with_context(|| format!("failed to read {path}"))?;
     let mut counts = BTreeMap::new();
-    let mut changed = Vec::new();
-    println!("{:<28} {:>12} {:>12} {:>8}", "loop", "table", "now", "change");
+    println!("{package:<28} {:>12} {:>12} {:>8}", "table", "now", "change");
     for name in lines {
         let count = valgrind(&program, Some(name))?.1.with_context(|| format!("callgrind gave no count for {name}"))?;
         let before = table.get(name).copied();
-        let change = before.map(|before| count as f64 / before as f64 - 1.0);
-        let shown = change.map_or("new".into(), |change| format!("{:+.1} %", change * 100.0));
+        let shown = before.map_or("new".into(), |before| format!("{:+.1} %", change(before, count) * 100.0));
         println!("{name:<28} {:>12} {count:>12} {shown:>8}", before.map_or("-".into(), |v| v.to_string()));
-        if change.is_none_or(|change| change.abs() > TOLERANCE) {
-            changed.push(name);
-        }
         counts.insert(name.to_string(), count);
     }
-    let gone: Vec<&String> = table.keys().filter(|name| !counts.contains_key(*name)).collect();
-    if args.update {
+    if update {
         let head =
             "# Instructions of one run of each hot loop on AVX2. `cargo xtask counts --update` writes this file.\n";
         let body = toml::to_string(&counts).context("failed to write the table")?;
-        std::fs::write(root.join(TABLE), format!("{head}{body}"))
-            .with_context(|| format!("failed to write {TABLE}"))?;
-        println!("counts: {TABLE} written");
-    } else if table.is_empty() {
-        println!("counts: nothing to compare with, {TABLE} is missing; `cargo xtask counts --update` writes it");
-    } else if !changed.is_empty() || !gone.is_empty() {
-        bail!(
-            "{} of {} loops changed by more than {} %{}: {}. If that is meant, `cargo xtask counts --update`",
-            changed.len(),
-            counts.len(),
-            TOLERANCE * 100.0,
-            if gone.is_empty() { String::new() } else { format!(", {} are gone", gone.len()) },
-            changed.join(", ")
-        );
+        std::fs::write(root.join(path), format!("{head}{body}")).with_context(|| format!("failed to write {path}"))?;
+        println!("counts: {path} written");
+        return Ok(None);
     }
-    Ok(())
+    Ok(differs(&table, &counts).map(|what| format!("{path}: {what}")))
+}
+
+fn change(before: u64, now: u64) -> f64 {
+    if before == 0 { f64::INFINITY } else { now as f64 / before as f64 - 1.0 }
+}
+
+/// Loops whose count changed by more than the tolerance, that are new, or that are gone.
+fn differs(table: &BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) -> Option<String> {
+    let mut out = Vec::new();
+    for (name, &count) in counts {
+        match table.get(name) {
+            None => out.push(format!("{name} is not in it")),
+            Some(&before) if count == 0 || change(before, count).abs() > TOLERANCE => {
+                out.push(format!("{name} changed by more than {} %", TOLERANCE * 100.0));
+            }
+            Some(_) => {}
+        }
+    }
+    out.extend(table.keys().filter(|name| !counts.contains_key(*name)).map(|name| format!("{name} is gone")));
+    (!out.is_empty()).then(|| out.join(", "))
 }
 
 /// What the program prints, and the instructions in its counted frame.
@@ -91,3 +117,6 @@ fn valgrind(program: &Path, name: Option<&str>) -> Result<(String, Option<u64>)>
     let count = messages.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse().ok());
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), count))
 }
+
+#[cfg(test)]
+mod tests;

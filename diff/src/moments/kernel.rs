@@ -1,7 +1,7 @@
 //! The inner loop of the pass, written over [`Quad`]; `simd.rs` compiles it once an instruction set.
 //!
-//! Element i of a run goes to lane i mod 8; the lanes are joined at the end as ((0+4)+(2+6)) + ((1+5)+(3+7)). No
-//! operation is fused, so every instruction set gives the same bits.
+//! Element i of a run goes to lane i mod 8; the lanes are joined at the end as ((0+4)+(2+6)) + ((1+5)+(3+7)). Only
+//! products that are exact are fused with their sum, so every instruction set gives the same bits.
 
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
 
@@ -9,12 +9,10 @@ use std::ops::Range;
 
 use super::tally::{Sort, Tally};
 use super::{At, Format, Pair, Sums};
-use crate::quad::Quad;
+use crate::quad::{LANES, Quad};
 use crate::values::{CHUNK, Element, Extremes};
 
-const LANES: usize = 8;
-
-/// Sums of the core set, four lanes; and the largest |d| of a chunk.
+/// Sums of the core set, some lanes; and the largest |d| of a chunk.
 #[derive(Clone, Copy)]
 struct Core<Q> {
     x: Q,
@@ -52,12 +50,12 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
     let mut sums = Sums { n: range.len() as u64, ..Sums::default() };
     let zero = Q::splat(0.0);
     let start = Core { x: zero, y: zero, xx: zero, yy: zero, xy: zero, abs_d: zero, d: zero, dd: zero, most: zero };
-    let (mut low, mut high) = (start, start);
+    let mut core = [start; 2];
     let mut more = [More { xd: zero, outward_d: zero }; 2];
     let mut most_at = 0;
     // Outside the loop: they would be filled with zeros each time.
     let (mut x_buffer, mut y_buffer) = ([X::default(); CHUNK], [Y::default(); CHUNK]);
-    let mut keys = [[0; LANES]; CHUNK / LANES];
+    let mut keys = [[0u8; LANES]; CHUNK / LANES];
     for at in range.clone().step_by(CHUNK) {
         let here = at..(at + CHUNK).min(range.end);
         let len = here.len();
@@ -76,10 +74,12 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
             Some(cleaned)
         };
         let (x, y) = cleaned.as_ref().map_or((x, y), |c| (&c.x[..x.len()], &c.y[..y.len()]));
-        (low.most, high.most) = (zero, zero);
-        low = add::<Q, X, Y, 0>(x, y, low);
-        high = add::<Q, X, Y, 1>(x, y, high);
-        let most = low.most.larger(high.most).array().into_iter().fold(0.0, |a: f64, b| if b > a { b } else { a });
+        // Half the lanes at a time where eight sums of eight lanes are more than the registers hold.
+        for half in 0..Q::HALVES {
+            core[half].most = zero;
+            core[half] = add(x, y, core[half], half);
+        }
+        let most = Q::largest([core[0].most, core[1].most]);
         if most > sums.max_abs {
             sums.max_abs = most;
             most_at = at;
@@ -89,9 +89,11 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
         if FULL {
             note(x, y, &extremes, pair.format, &mut sums);
             let skipped = cleaned.as_ref().map(|c| &c.skipped);
-            let fast = skipped.is_none() && len.is_multiple_of(LANES) && extremes.0.least >= pair.format.least_normal;
-            if fast {
+            if skipped.is_none() && len.is_multiple_of(LANES) {
                 more = add_and_count(x, y, more, &mut keys, tally);
+                if extremes.0.least < pair.format.least_normal {
+                    correct(x, y, &keys, pair.format, tally);
+                }
             } else {
                 more = add_more(x, y, more);
                 sort(&x[..len], &y[..len], pair.format, skipped, tally);
@@ -106,13 +108,9 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
         let here = most_at..(most_at + CHUNK).min(range.end);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
-        let is_it = |(x, y): (&X, &Y)| {
-            let (x, y) = (x.wide(), y.wide());
-            x.is_finite() && y.is_finite() && (y - x).abs() == sums.max_abs
-        };
-        pair.at(most_at + x.iter().zip(y).position(is_it).unwrap_or(0))
+        pair.at(most_at + place::<Q, X, Y>(x, y, sums.max_abs))
     });
-    finish(low, high, more, &mut sums);
+    finish(core, more, &mut sums);
     sums
 }
 
@@ -155,18 +153,40 @@ fn set_aside<X: Element, Y: Element>(x: &[X], y: &[Y], at: impl Fn(usize) -> At,
     out
 }
 
-/// Adds lanes 0 to 3 (`HALF` 0) or 4 to 7 of every group. Half the lanes at a time, since eight sums of eight lanes are
-/// more than the registers of AVX2 hold.
+/// Index of the first pair of finite values that is `distance` apart.
 #[inline(always)]
-fn add<Q: Quad, X: Element, Y: Element, const HALF: usize>(x: &[X], y: &[Y], mut c: Core<Q>) -> Core<Q> {
+fn place<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], distance: f64) -> usize {
+    for (i, (x, y)) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0).enumerate() {
+        let mut found = false;
+        for half in 0..Q::HALVES {
+            found |= Y::quad::<Q>(y, half).sub(X::quad::<Q>(x, half)).abs().holds(distance);
+        }
+        if !found {
+            continue;
+        }
+        let is_it = |(x, y): (&X, &Y)| {
+            let (x, y) = (x.wide(), y.wide());
+            x.is_finite() && y.is_finite() && (y - x).abs() == distance
+        };
+        if let Some(lane) = x.iter().zip(y).position(is_it) {
+            return LANES * i + lane;
+        }
+    }
+    0
+}
+
+/// Adds the lanes of one half of every group.
+#[inline(always)]
+fn add<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut c: Core<Q>, half: usize) -> Core<Q> {
     for (x, y) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0) {
-        let (x, y) = (X::quad::<Q>(&x.as_chunks().0[HALF]), Y::quad::<Q>(&y.as_chunks().0[HALF]));
+        let (x, y) = (X::quad::<Q>(x, half), Y::quad::<Q>(y, half));
         let d = y.sub(x);
         c.x = c.x.add(x);
         c.y = c.y.add(y);
-        c.xx = c.xx.add(x.mul(x));
-        c.yy = c.yy.add(y.mul(y));
-        c.xy = c.xy.add(x.mul(y));
+        // The product of two f32 values is exact in f64.
+        c.xx = if X::IS_NARROW { c.xx.plus_exact(x, x) } else { c.xx.add(x.mul(x)) };
+        c.yy = if Y::IS_NARROW { c.yy.plus_exact(y, y) } else { c.yy.add(y.mul(y)) };
+        c.xy = if X::IS_NARROW && Y::IS_NARROW { c.xy.plus_exact(x, y) } else { c.xy.add(x.mul(y)) };
         c.d = c.d.add(d);
         c.dd = c.dd.add(d.mul(d));
         c.abs_d = c.abs_d.add(d.abs());
@@ -178,9 +198,9 @@ fn add<Q: Quad, X: Element, Y: Element, const HALF: usize>(x: &[X], y: &[Y], mut
 #[inline(always)]
 fn add_more<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut more: [More<Q>; 2]) -> [More<Q>; 2] {
     for (x, y) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0) {
-        for ((x, y), m) in x.as_chunks::<4>().0.iter().zip(y.as_chunks::<4>().0).zip(&mut more) {
-            let (x, y) = (X::quad::<Q>(x), Y::quad::<Q>(y));
-            *m = plus(*m, x, y.sub(x));
+        for half in 0..Q::HALVES {
+            let (x, y) = (X::quad::<Q>(x, half), Y::quad::<Q>(y, half));
+            more[half] = plus(more[half], x, y.sub(x));
         }
     }
     more
@@ -191,32 +211,51 @@ fn add_more<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut more: [More<Q
 fn add_and_count<Q: Quad, X: Element, Y: Element>(
     x: &[X],
     y: &[Y],
-    more: [More<Q>; 2],
-    keys: &mut [[i32; LANES]; CHUNK / LANES],
+    mut more: [More<Q>; 2],
+    keys: &mut [[u8; LANES]; CHUNK / LANES],
     tally: &mut Tally,
 ) -> [More<Q>; 2] {
-    let [mut low, mut high] = more;
     let groups = x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0);
     for ((x, y), keys) in groups.zip(keys.iter_mut()) {
-        let (x_half, y_half) = (x.as_chunks::<4>().0, y.as_chunks::<4>().0);
-        let (x, y) = (X::quad::<Q>(&x_half[0]), Y::quad::<Q>(&y_half[0]));
-        let d = y.sub(x);
-        low = plus(low, x, d);
-        let first = d.keys(x);
-        let (x, y) = (X::quad::<Q>(&x_half[1]), Y::quad::<Q>(&y_half[1]));
-        let d = y.sub(x);
-        high = plus(high, x, d);
-        let second = d.keys(x);
-        keys[..4].copy_from_slice(&first);
-        keys[4..].copy_from_slice(&second);
+        for half in 0..Q::HALVES {
+            let (x, y) = (X::quad::<Q>(x, half), Y::quad::<Q>(y, half));
+            let d = y.sub(x);
+            more[half] = plus(more[half], x, d);
+            d.keys(x, keys, half);
+        }
     }
     tally.count(&keys[..x.len() / LANES]);
-    [low, high]
+    more
 }
 
 #[inline(always)]
 fn plus<Q: Quad>(m: More<Q>, x: Q, d: Q) -> More<Q> {
     More { xd: m.xd.add(x.mul(d)), outward_d: m.outward_d.add(d.signed_by(x)) }
+}
+
+/// Pairs whose golden value is below the format's normal numbers can't be told from their key: they are counted anew, one
+/// by one.
+#[inline(always)]
+fn correct<X: Element, Y: Element>(
+    x: &[X],
+    y: &[Y],
+    keys: &[[u8; LANES]; CHUNK / LANES],
+    format: Format,
+    tally: &mut Tally,
+) {
+    let sorter = Sort::of(format);
+    let groups = x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0);
+    for ((x, y), keys) in groups.zip(keys) {
+        if X::extremes(x).least >= format.least_normal {
+            continue;
+        }
+        for ((x, y), key) in x.iter().zip(y).zip(keys) {
+            let (x, y) = (x.wide(), y.wide());
+            if x.abs() < format.least_normal {
+                tally.move_one(*key, sorter.slots(x, y - x));
+            }
+        }
+    }
 }
 
 /// Counts zeros and saturated values where the extremes say that there are some.
@@ -234,8 +273,7 @@ fn note<X: Element, Y: Element>(x: &[X], y: &[Y], extremes: &(Extremes, Extremes
     }
 }
 
-/// Counts a chunk in both histograms one by one: where golden has values below the format's normal numbers, where pairs
-/// are left out, and in the odd end of a row.
+/// Counts a chunk in both histograms one by one: where pairs are left out, and in the odd end of a row.
 #[inline(always)]
 fn sort<X: Element, Y: Element>(x: &[X], y: &[Y], format: Format, skipped: Option<&[bool; CHUNK]>, tally: &mut Tally) {
     let mut relative = [0u8; CHUNK];
@@ -253,15 +291,16 @@ fn sort<X: Element, Y: Element>(x: &[X], y: &[Y], format: Format, skipped: Optio
 }
 
 #[inline(always)]
-fn finish<Q: Quad>(low: Core<Q>, high: Core<Q>, more: [More<Q>; 2], sums: &mut Sums) {
-    sums.x = low.x.join(high.x);
-    sums.y = low.y.join(high.y);
-    sums.xx = low.xx.join(high.xx);
-    sums.yy = low.yy.join(high.yy);
-    sums.xy = low.xy.join(high.xy);
-    sums.abs_d = low.abs_d.join(high.abs_d);
-    sums.d = low.d.join(high.d);
-    sums.dd = low.dd.join(high.dd);
-    sums.xd = more[0].xd.join(more[1].xd);
-    sums.outward_d = more[0].outward_d.join(more[1].outward_d);
+fn finish<Q: Quad>(core: [Core<Q>; 2], more: [More<Q>; 2], sums: &mut Sums) {
+    let [low, high] = core;
+    sums.x = Q::join([low.x, high.x]);
+    sums.y = Q::join([low.y, high.y]);
+    sums.xx = Q::join([low.xx, high.xx]);
+    sums.yy = Q::join([low.yy, high.yy]);
+    sums.xy = Q::join([low.xy, high.xy]);
+    sums.abs_d = Q::join([low.abs_d, high.abs_d]);
+    sums.d = Q::join([low.d, high.d]);
+    sums.dd = Q::join([low.dd, high.dd]);
+    sums.xd = Q::join([more[0].xd, more[1].xd]);
+    sums.outward_d = Q::join([more[0].outward_d, more[1].outward_d]);
 }

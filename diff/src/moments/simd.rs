@@ -1,4 +1,4 @@
-//! Picks the instruction set at run time. Both run the same code and give the same bits.
+//! Picks the instruction set at run time. All run the same code and give the same bits.
 
 use std::ops::Range;
 
@@ -10,17 +10,32 @@ use crate::values::Element;
 /// One pass over the elements `range` of a pair; `FULL` or the core set only.
 pub(super) fn pass<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        return match (pair.x.is_double(), pair.y.is_double()) {
-            // SAFETY: the processor has just said that it has the feature.
-            (false, false) => unsafe { avx2::<f32, f32, FULL>(pair, range, tally) },
-            // SAFETY: as above.
-            (false, true) => unsafe { avx2::<f32, f64, FULL>(pair, range, tally) },
-            // SAFETY: as above.
-            (true, false) => unsafe { avx2::<f64, f32, FULL>(pair, range, tally) },
-            // SAFETY: as above.
-            (true, true) => unsafe { avx2::<f64, f64, FULL>(pair, range, tally) },
-        };
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f") && has!("avx2") && has!("fma") {
+            return match (pair.x.is_double(), pair.y.is_double()) {
+                // SAFETY: the processor has just said that it has the features.
+                (false, false) => unsafe { avx512::<f32, f32, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (false, true) => unsafe { avx512::<f32, f64, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (true, false) => unsafe { avx512::<f64, f32, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (true, true) => unsafe { avx512::<f64, f64, FULL>(pair, range, tally) },
+            };
+        }
+        if has!("avx2") && has!("fma") {
+            return match (pair.x.is_double(), pair.y.is_double()) {
+                // SAFETY: the processor has just said that it has the features.
+                (false, false) => unsafe { avx2::<f32, f32, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (false, true) => unsafe { avx2::<f32, f64, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (true, false) => unsafe { avx2::<f64, f32, FULL>(pair, range, tally) },
+                // SAFETY: as above.
+                (true, true) => unsafe { avx2::<f64, f64, FULL>(pair, range, tally) },
+            };
+        }
     }
     plain::<FULL>(pair, range, tally)
 }
@@ -36,7 +51,13 @@ pub(super) fn plain<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tall
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn avx2<X: Element, Y: Element, const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
     kernel::pass::<crate::quad::Avx2, X, Y, FULL>(pair, range, tally)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn avx512<X: Element, Y: Element, const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
+    kernel::pass::<crate::quad::Avx512, X, Y, FULL>(pair, range, tally)
 }

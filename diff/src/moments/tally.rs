@@ -28,20 +28,31 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts each key, 0..=255.
+    /// Counts each key.
     #[inline(always)]
-    pub(super) fn count(&mut self, keys: &[[i32; 8]]) {
+    pub(super) fn count(&mut self, keys: &[[u8; 8]]) {
         for group in keys {
             for (i, key) in group.iter().enumerate() {
-                self.keys[i % TABLES][usize::from(*key as u8)] += 1;
+                let count = &mut self.keys[i % TABLES][usize::from(*key)];
+                *count = count.wrapping_add(1);
             }
         }
+    }
+
+    /// Takes back a key that was counted, and counts these slots of the histograms.
+    #[inline(always)]
+    pub(super) fn move_one(&mut self, key: u8, (relative, ulp): (u8, u8)) {
+        // Which table counted it does not matter: only their sum does.
+        let count = &mut self.keys[0][usize::from(key)];
+        *count = count.wrapping_sub(1);
+        self.relative.add(&[relative]);
+        self.ulp.add(&[ulp]);
     }
 
     /// Both histograms' counts.
     pub(super) fn settle(mut self, format: Format) -> (Counts, Counts) {
         for key in 0..256 {
-            let count: u64 = self.keys.iter().map(|table| u64::from(table[key])).sum();
+            let count = u64::from(self.keys.iter().fold(0u32, |sum, table| sum.wrapping_add(table[key])));
             if count == 0 {
                 continue;
             }

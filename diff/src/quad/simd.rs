@@ -1,23 +1,25 @@
-//! Four f64 values in one AVX2 register. 512-bit registers would gain nothing: at this width the passes wait for memory.
+//! Four f64 values in one AVX2 register.
 
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller")]
 
 use std::arch::x86_64::{
-    __m256d, _MM_HINT_T0, _mm_add_epi32, _mm_loadu_ps, _mm_max_epi32, _mm_min_epi32, _mm_prefetch, _mm_set1_epi32,
-    _mm_storeu_si128, _mm256_add_epi32, _mm256_add_pd, _mm256_and_pd, _mm256_andnot_pd, _mm256_castpd_si256,
-    _mm256_castsi256_si128, _mm256_cvtps_pd, _mm256_loadu_pd, _mm256_max_pd, _mm256_mul_pd,
-    _mm256_permutevar8x32_epi32, _mm256_set1_pd, _mm256_setr_epi32, _mm256_srai_epi32, _mm256_storeu_pd,
-    _mm256_sub_epi32, _mm256_sub_epi64, _mm256_sub_pd, _mm256_xor_pd,
+    __m256d, _CMP_EQ_OQ, _MM_HINT_T0, _mm_add_epi32, _mm_cvtsi128_si32, _mm_loadu_ps, _mm_packs_epi32,
+    _mm_packus_epi16, _mm_prefetch, _mm_set1_epi32, _mm256_add_epi32, _mm256_add_pd, _mm256_and_pd, _mm256_andnot_pd,
+    _mm256_castpd_si256, _mm256_castsi256_si128, _mm256_cmp_pd, _mm256_cvtps_pd, _mm256_fmadd_pd, _mm256_loadu_pd,
+    _mm256_max_pd, _mm256_movemask_pd, _mm256_mul_pd, _mm256_permutevar8x32_epi32, _mm256_set1_pd, _mm256_setr_epi32,
+    _mm256_srai_epi32, _mm256_storeu_pd, _mm256_sub_epi32, _mm256_sub_epi64, _mm256_sub_pd, _mm256_xor_pd,
 };
 
-use super::{KEY_ZERO, Quad};
+use super::{KEY_ZERO, LANES, Quad};
 
-/// Used only in functions that are compiled for AVX2 and called where the processor has it; that is what makes every
-/// intrinsic below sound.
+/// Used only in functions that are compiled for AVX2 and FMA and called where the processor has them; that is what makes
+/// every intrinsic below sound.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256d);
 
 impl Quad for Avx2 {
+    const HALVES: usize = 2;
+
     #[inline(always)]
     fn splat(value: f64) -> Self {
         // SAFETY: see `Avx2`.
@@ -25,23 +27,24 @@ impl Quad for Avx2 {
     }
 
     #[inline(always)]
-    fn load(values: &[f64; 4]) -> Self {
+    fn load(values: &[f64; LANES], half: usize) -> Self {
+        let values = &values.as_chunks::<4>().0[half];
         // SAFETY: see `Avx2`; the pointer is to four values, and no alignment is asked for.
         Self(unsafe { _mm256_loadu_pd(values.as_ptr()) })
     }
 
     #[inline(always)]
-    fn widen(values: &[f32; 4]) -> Self {
+    fn widen(values: &[f32; LANES], half: usize) -> Self {
+        let values = &values.as_chunks::<4>().0[half];
         // SAFETY: see `Avx2`; the pointer is to four values, and no alignment is asked for.
         Self(unsafe { _mm256_cvtps_pd(_mm_loadu_ps(values.as_ptr())) })
     }
 
     #[inline(always)]
-    fn array(self) -> [f64; 4] {
-        let mut out = [0.0; 4];
-        // SAFETY: see `Avx2`; `out` has room for four values.
-        unsafe { _mm256_storeu_pd(out.as_mut_ptr(), self.0) };
-        out
+    fn store(self, to: &mut [f64; LANES], half: usize) {
+        let to = &mut to.as_chunks_mut::<4>().0[half];
+        // SAFETY: see `Avx2`; `to` has room for four values.
+        unsafe { _mm256_storeu_pd(to.as_mut_ptr(), self.0) };
     }
 
     #[inline(always)]
@@ -63,6 +66,12 @@ impl Quad for Avx2 {
     }
 
     #[inline(always)]
+    fn plus_exact(self, a: Self, b: Self) -> Self {
+        // SAFETY: see `Avx2`.
+        Self(unsafe { _mm256_fmadd_pd(a.0, b.0, self.0) })
+    }
+
+    #[inline(always)]
     fn abs(self) -> Self {
         // SAFETY: see `Avx2`.
         Self(unsafe { _mm256_andnot_pd(_mm256_set1_pd(-0.0), self.0) })
@@ -81,6 +90,12 @@ impl Quad for Avx2 {
     }
 
     #[inline(always)]
+    fn holds(self, value: f64) -> bool {
+        // SAFETY: see `Avx2`.
+        unsafe { _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_EQ_OQ>(self.0, _mm256_set1_pd(value))) != 0 }
+    }
+
+    #[inline(always)]
     fn fetch<T>(values: &[T]) {
         let step = (64 / size_of::<T>().max(1)).max(1);
         for line in values.iter().step_by(step) {
@@ -90,20 +105,19 @@ impl Quad for Avx2 {
     }
 
     #[inline(always)]
-    fn keys(self, other: Self) -> [i32; 4] {
-        let mut out = [0; 4];
-        // SAFETY: see `Avx2`; `out` has room for four values.
-        unsafe {
+    fn keys(self, other: Self, to: &mut [u8; LANES], half: usize) {
+        // SAFETY: see `Avx2`.
+        let four = unsafe {
             let (d, x) = (_mm256_castpd_si256(self.abs().0), _mm256_castpd_si256(other.abs().0));
             // The upper halves of the four 64-bit lanes hold the exponents; see `Plain::keys`.
             let r = _mm256_srai_epi32::<20>(_mm256_sub_epi64(d, x));
             let e = _mm256_sub_epi32(_mm256_srai_epi32::<20>(d), _mm256_srai_epi32::<20>(x));
             let upper = _mm256_setr_epi32(1, 3, 5, 7, 1, 3, 5, 7);
             let keys = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(_mm256_add_epi32(e, r), upper));
-            let keys = _mm_add_epi32(keys, _mm_set1_epi32(KEY_ZERO));
-            let keys = _mm_min_epi32(_mm_max_epi32(keys, _mm_set1_epi32(0)), _mm_set1_epi32(255));
-            _mm_storeu_si128(out.as_mut_ptr().cast(), keys);
-        }
-        out
+            // Narrowing holds them to 0..=255.
+            let keys = _mm_packs_epi32(_mm_add_epi32(keys, _mm_set1_epi32(KEY_ZERO)), keys);
+            _mm_cvtsi128_si32(_mm_packus_epi16(keys, keys))
+        };
+        to.as_chunks_mut::<4>().0[half] = four.to_le_bytes();
     }
 }

@@ -6,37 +6,35 @@
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd.rs")]
 
 use super::SplitSums;
-use crate::quad::Quad;
+use crate::quad::{LANES, Quad};
 use crate::values::{CHUNK, Element};
 
-const LANES: usize = 8;
-
-/// golden², T², H², J², ⟨H,J⟩ of four lanes.
+/// golden², T², H², J², ⟨H,J⟩ of some lanes.
 type Partial<Q> = [Q; 5];
 
 /// One pass over a run of triples of the same length.
 #[inline(always)]
 pub(super) fn pass<Q: Quad, E: Element>(a: &[E], b: &[E], c: &[E]) -> SplitSums {
     let mut sums = SplitSums { n: a.len() as u64, ..SplitSums::default() };
-    let mut low: Partial<Q> = [Q::splat(0.0); 5];
-    let mut high = low;
+    let mut partial: [Partial<Q>; 2] = [[Q::splat(0.0); 5]; 2];
     for ((a, b), c) in a.chunks(CHUNK).zip(b.chunks(CHUNK)).zip(c.chunks(CHUNK)) {
         let finite = E::extremes(a).finite && E::extremes(b).finite && E::extremes(c).finite;
         if finite && a.len().is_multiple_of(LANES) {
-            (low, high) = add(a, b, c, low, high);
+            partial = add(a, b, c, partial);
             continue;
         }
         // A copy, filled up with zeros: they add nothing.
         let own = set_aside(a, b, c, &mut sums);
         let end = a.len().next_multiple_of(LANES);
-        (low, high) = add(&own[0][..end], &own[1][..end], &own[2][..end], low, high);
+        partial = add(&own[0][..end], &own[1][..end], &own[2][..end], partial);
     }
+    let [low, high] = partial;
     SplitSums {
-        golden2: low[0].join(high[0]),
-        total2: low[1].join(high[1]),
-        inherited2: low[2].join(high[2]),
-        injected2: low[3].join(high[3]),
-        cross: low[4].join(high[4]),
+        golden2: Q::join([low[0], high[0]]),
+        total2: Q::join([low[1], high[1]]),
+        inherited2: Q::join([low[2], high[2]]),
+        injected2: Q::join([low[3], high[3]]),
+        cross: Q::join([low[4], high[4]]),
         ..sums
     }
 }
@@ -59,20 +57,14 @@ fn set_aside<E: Element>(a: &[E], b: &[E], c: &[E], sums: &mut SplitSums) -> [[E
 }
 
 #[inline(always)]
-fn add<Q: Quad, E: Element>(
-    a: &[E],
-    b: &[E],
-    c: &[E],
-    mut low: Partial<Q>,
-    mut high: Partial<Q>,
-) -> (Partial<Q>, Partial<Q>) {
+fn add<Q: Quad, E: Element>(a: &[E], b: &[E], c: &[E], mut partial: [Partial<Q>; 2]) -> [Partial<Q>; 2] {
     let groups = a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0).zip(c.as_chunks::<LANES>().0);
     for ((a, b), c) in groups {
-        let (a, b, c) = (a.as_chunks::<4>().0, b.as_chunks::<4>().0, c.as_chunks::<4>().0);
-        low = plus(low, E::quad(&a[0]), E::quad(&b[0]), E::quad(&c[0]));
-        high = plus(high, E::quad(&a[1]), E::quad(&b[1]), E::quad(&c[1]));
+        for half in 0..Q::HALVES {
+            partial[half] = plus(partial[half], E::quad(a, half), E::quad(b, half), E::quad(c, half));
+        }
     }
-    (low, high)
+    partial
 }
 
 #[inline(always)]

@@ -5,21 +5,25 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::gemm_tiles::{Add, Direct, Place, Slab, sweep};
 use super::simd::{Job, dispatch};
-use super::simd_chain::{Panels, RowsOf, short};
-use super::simd_vector::{Machine, Vector};
+use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
 
-/// Most rows of one task: one K-block of their values stays in the inner caches.
-const ROW_BLOCK: usize = 96;
-/// Inputs that are copied together: the values of a row block stay in the second cache while all panels pass.
-const SLAB: usize = 4 * K_BLOCK;
-/// Panels under which the rows of a slab are not worth a copy.
+/// Most rows of one task: one K-block of their values stays in the second cache while panels pass, and the weight comes
+/// from memory once for all of them.
+const ROW_BLOCK: usize = 192;
+/// Inputs whose values are copied together.
+const SLAB: usize = 16 * K_BLOCK;
+/// Panels from which a copy of long rows is worth its time: the copy's rows lie at one distance, so a tile needs one
+/// address for all of them, and never far apart by a power of two, where they would fight for the same cache lines.
 const COPIED_FROM: usize = 4;
-/// Panels that a tile of few rows takes at once.
-const WIDE: usize = 6;
+/// Panels whose sums stay in the caches while all inputs pass.
+const GROUP: usize = 6;
 /// Multiplications under which a task is not worth a thread.
 const TASK: usize = 1 << 17;
+/// A weight this many times as wide as there are rows is cut, not the rows: each task reads its own part of it.
+const WIDER: usize = 4;
 
 /// `x w^T` for rows that lie anywhere: `[rows, n]`.
 pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
@@ -36,55 +40,64 @@ pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mu
         return;
     }
     let work = m * w.panels() * LANES * w.k();
-    let task = |buffers: &mut Buffers<T>, (rows, out): (&[&[T]], &mut [T])| {
-        dispatch(isa, Product { rows, w, panels: 0..w.panels(), out, stride, first, buffers });
-    };
     if threads == 1 || work < 2 * TASK {
-        let mut buffers = Buffers::default();
-        for rows in x.chunks(ROW_BLOCK).zip(out.chunks_mut(ROW_BLOCK * stride)) {
-            task(&mut buffers, rows);
-        }
-    } else if m >= 24 * threads {
-        let block = m.div_ceil(2 * threads).min(ROW_BLOCK);
-        let blocks = x.par_chunks(block).zip(out.par_chunks_mut(block * stride));
-        blocks.for_each_init(Buffers::default, task);
-    } else {
-        by_panels(isa, x, w, out, stride, first, (work / TASK).min(4 * threads));
+        rows_here(isa, x, w, 0..w.panels(), out, stride, first);
+        return;
     }
+    let (most, wide) = ((work / TASK).max(2), w.panels() * LANES > WIDER * m);
+    if m < 24 * threads || (wide && w.panels() >= 4 * threads) {
+        by_panels(isa, x, w, out, stride, first, most.min(2 * threads));
+        return;
+    }
+    // As many tasks for every thread, of about the same number of rows.
+    let tasks = m.div_ceil(ROW_BLOCK).next_multiple_of(threads).max(2 * threads).min(most);
+    let block = m.div_ceil(tasks).next_multiple_of(2);
+    let blocks = x.par_chunks(block).zip(out.par_chunks_mut(block * stride)).with_max_len(1);
+    blocks.for_each(|(rows, out)| rows_here(isa, rows, w, 0..w.panels(), out, stride, first));
 }
 
 /// As [`matmul`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
-pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], buffers: &mut Buffers<T>) {
-    columns_here(isa, x, w, 0..w.panels(), out, buffers);
+pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T]) {
+    columns_here(isa, x, w, 0..w.panels(), out);
 }
 
 /// As [`matmul_here`], the outputs of some panels only: `[rows, outputs of the panels]`.
-pub(crate) fn columns_here<T: Real>(
+pub(crate) fn columns_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, panels: Range<usize>, out: &mut [T]) {
+    let stride = (panels.end * LANES).min(w.n()) - panels.start * LANES;
+    debug_assert_eq!(out.len(), x.len() * stride);
+    rows_here(isa, x, w, panels, out, stride, 0);
+}
+
+/// Any number of rows, on the calling thread.
+fn rows_here<T: Real>(
     isa: Isa,
     x: &[&[T]],
     w: &Packed<T>,
     panels: Range<usize>,
     out: &mut [T],
-    buffers: &mut Buffers<T>,
+    stride: usize,
+    first: usize,
 ) {
-    let stride = (panels.end * LANES).min(w.n()) - panels.start * LANES;
-    debug_assert_eq!(out.len(), x.len() * stride);
-    for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * stride).max(1))) {
-        dispatch(isa, Product { rows, w, panels: panels.clone(), out, stride, first: 0, buffers });
-    }
+    T::with_buffers(|buffers| {
+        for (rows, out) in x.chunks(ROW_BLOCK).zip(out.chunks_mut((ROW_BLOCK * stride).max(1))) {
+            dispatch(isa, Product { rows, w, panels: panels.clone(), out, stride, first, buffers });
+        }
+    });
 }
 
-/// Few rows: groups of panels are the tasks; each fills a buffer of its own, which is then copied in place.
+/// Few rows for the weight's width: groups of panels are the tasks; each fills a buffer of its own, which is then copied
+/// in place.
 fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize, tasks: usize) {
-    let group = w.panels().div_ceil(tasks).next_multiple_of(WIDE);
+    let group = w.panels().div_ceil(tasks).next_multiple_of(2);
     let starts: Vec<usize> = (0..w.panels()).step_by(group).collect();
     let parts: Vec<(usize, Vec<T>)> = starts
         .into_par_iter()
+        .with_max_len(1)
         .map(|start| {
             let panels = start..w.panels().min(start + group);
             let columns = (panels.end * LANES).min(w.n()) - start * LANES;
             let mut part = vec![T::ZERO; x.len() * columns];
-            columns_here(isa, x, w, panels, &mut part, &mut Buffers::default());
+            columns_here(isa, x, w, panels, &mut part);
             (start, part)
         })
         .collect();
@@ -96,9 +109,9 @@ fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride
     }
 }
 
-/// Buffers of a task, reused between its products.
+/// What a thread's products work with; kept from one to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers<T> {
+pub struct Buffers<T> {
     /// A slab of the rows: `[blocks][rows][K_BLOCK]`.
     slab: Vec<T>,
     /// `[panels][rows]`.
@@ -118,202 +131,57 @@ struct Product<'a, T> {
 
 impl<T: Real> Job for Product<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
-        if self.w.k() <= 2 * K_BLOCK {
-            let Self { rows, w, panels, out, stride, first, .. } = self;
-            let mut place = Place { out, stride, first, start: panels.start, w };
-            sweep::<T, M, R, H>(rows, w, panels, 0..w.k(), &mut place);
-        } else {
-            self.long::<M, R, H>();
-        }
-    }
-}
-
-impl<T: Real> Product<'_, T> {
-    /// More than two blocks: block sums are added in f64.
-    #[inline(always)]
-    fn long<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let Self { rows, w, panels, out, stride, first, buffers } = self;
-        let m = rows.len();
+        let (m, k) = (rows.len(), w.k());
+        let mut place = Place { out, stride, first, start: panels.start, w };
+        if k <= 2 * K_BLOCK {
+            sweep::<T, M, R, H, P>(Direct { rows }, m, w, panels, 0..k, k, &mut place);
+            return;
+        }
+        // More than two blocks: block sums are added in f64.
         buffers.sums.clear();
         buffers.sums.resize(panels.len() * m, [0.0; LANES]);
-        for k0 in (0..w.k()).step_by(SLAB) {
-            let k1 = w.k().min(k0 + SLAB);
-            let blocks = |k0: usize| (k0..k1).step_by(K_BLOCK).map(move |k| k..k1.min(k + K_BLOCK));
-            buffers.slab.clear();
-            if panels.len() >= COPIED_FROM {
-                for block in blocks(k0) {
-                    rows.iter().for_each(|row| buffers.slab.extend_from_slice(&row[block.clone()]));
-                }
+        if panels.len() < COPIED_FROM {
+            for k0 in (0..k).step_by(K_BLOCK) {
+                let mut add = Add { sums: &mut buffers.sums, m, start: panels.start };
+                let end = k.min(k0 + K_BLOCK);
+                sweep::<T, M, R, H, P>(Direct { rows }, m, w, panels.clone(), k0..end, end, &mut add);
             }
-            let mut rest = buffers.slab.as_slice();
-            let mut views: Vec<&[T]> = Vec::with_capacity(m * SLAB / K_BLOCK);
-            for block in blocks(k0) {
-                for row in rows {
-                    if panels.len() >= COPIED_FROM {
-                        let (view, after) = rest.split_at(block.len());
-                        views.push(view);
-                        rest = after;
-                    } else {
-                        views.push(&row[block.clone()]);
-                    }
-                }
-            }
-            for start in panels.clone().step_by(WIDE) {
-                let group = start..panels.end.min(start + WIDE);
+            place.round(&buffers.sums, m, panels);
+            return;
+        }
+        for k0 in (0..k).step_by(SLAB) {
+            let k1 = k.min(k0 + SLAB);
+            let x = copy(&mut buffers.slab, rows, k0..k1);
+            for start in panels.clone().step_by(GROUP) {
+                let group = start..panels.end.min(start + GROUP);
                 let sums = &mut buffers.sums[(start - panels.start) * m..];
-                for (views, block) in views.chunks_exact(m).zip(blocks(k0)) {
-                    sweep::<T, M, R, H>(views, w, group.clone(), block, &mut Add { sums: &mut *sums, m, start });
+                for k in (k0..k1).step_by(K_BLOCK) {
+                    let mut add = Add { sums: &mut *sums, m, start };
+                    let end = k1.min(k + K_BLOCK);
+                    sweep::<T, M, R, H, P>(x, m, w, group.clone(), k..end, end, &mut add);
                 }
             }
         }
-        for (i, p) in panels.enumerate() {
-            let (width, column) = (w.width(p), first + i * LANES);
-            for (r, sums) in buffers.sums[i * m..(i + 1) * m].iter().enumerate() {
-                let row = &mut out[r * stride + column..][..width];
-                for j in 0..width {
-                    row[j] = T::of(sums[j]);
-                }
-            }
-        }
+        place.round(&buffers.sums, m, panels);
     }
 }
 
-/// Takes the sums of one row and panel.
-trait Sink<T> {
-    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V);
-}
-
-/// Writes them to their place.
-struct Place<'a, T> {
-    out: &'a mut [T],
-    stride: usize,
-    first: usize,
-    start: usize,
-    w: &'a Packed<T>,
-}
-
-impl<T: Real> Sink<T> for Place<'_, T> {
-    #[inline(always)]
-    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V) {
-        let row = &mut self.out[r * self.stride + self.first + (p - self.start) * LANES..];
-        let width = self.w.width(p);
-        if width >= V::LEN {
-            sums.store(row);
-        } else {
-            let mut lanes = [T::ZERO; LANES];
-            sums.store(&mut lanes);
-            row[..width].copy_from_slice(&lanes[..width]);
-        }
-    }
-}
-
-/// Adds them to f64 accumulators.
-struct Add<'a> {
-    sums: &'a mut [[f64; LANES]],
-    m: usize,
-    start: usize,
-}
-
-impl<T: Real> Sink<T> for Add<'_> {
-    #[inline(always)]
-    fn put<V: Vector<T>>(&mut self, r: usize, p: usize, sums: V) {
-        let total = &mut self.sums[(p - self.start) * self.m + r];
-        let mut lanes = [T::ZERO; LANES];
-        sums.store(&mut lanes);
-        for j in 0..V::LEN {
-            total[j] += lanes[j].wide();
-        }
-    }
-}
-
-/// Rows (restricted to inputs `ks`) times panels, tile by tile.
+/// Inputs `ks` of the rows as tiles read them.
 #[inline(always)]
-fn sweep<T: Real, M: Machine, const R: usize, const H: usize>(
-    rows: &[&[T]],
-    w: &Packed<T>,
-    panels: Range<usize>,
-    ks: Range<usize>,
-    sink: &mut impl Sink<T>,
-) {
-    if !M::IS_FAST || T::IS_WIDE {
-        // The f64 mode and the plain loops of this machine need no speed: every shape of tile costs seconds of compiling.
-        for p in panels {
-            for r in 0..rows.len() {
-                tile::<T, M::Panel<T>, 1, 1>(rows, r, w, p, &ks, sink);
-            }
-        }
-        return;
+fn copy<'b, T: Real>(slab: &'b mut Vec<T>, rows: &[&[T]], ks: Range<usize>) -> Slab<'b, T> {
+    let n = rows.len() * ks.len().next_multiple_of(K_BLOCK);
+    // What is left of an earlier product behind a block that is not whole is never read.
+    if slab.len() < n {
+        slab.resize(n, T::ZERO);
     }
-    let half = panels.end == w.panels() && w.width(panels.end - 1) <= LANES / 2;
-    let whole = panels.start..panels.end - usize::from(half);
-    let mut r = 0;
-    let main = rows.len() / R * R;
-    for p in whole.clone() {
-        for r in (0..main).step_by(R) {
-            tile::<T, M::Panel<T>, R, 1>(rows, r, w, p, &ks, sink);
+    let blocks = slab.chunks_exact_mut(rows.len() * K_BLOCK);
+    for (block, k0) in blocks.zip(ks.clone().step_by(K_BLOCK)) {
+        let k1 = ks.end.min(k0 + K_BLOCK);
+        for (to, row) in block.chunks_exact_mut(K_BLOCK).zip(rows) {
+            to[..k1 - k0].copy_from_slice(&row[k0..k1]);
         }
     }
-    r += main;
-    while r + 4 <= rows.len() {
-        for p in whole.clone() {
-            tile::<T, M::Panel<T>, 4, 1>(rows, r, w, p, &ks, sink);
-        }
-        r += 4;
-    }
-    while r + 2 <= rows.len() {
-        let mut p = whole.start;
-        while p + 3 <= whole.end {
-            tile::<T, M::Panel<T>, 2, 3>(rows, r, w, p, &ks, sink);
-            p += 3;
-        }
-        for p in p..whole.end {
-            tile::<T, M::Panel<T>, 2, 1>(rows, r, w, p, &ks, sink);
-        }
-        r += 2;
-    }
-    if r < rows.len() {
-        let mut p = whole.start;
-        while p + WIDE <= whole.end {
-            tile::<T, M::Panel<T>, 1, WIDE>(rows, r, w, p, &ks, sink);
-            p += WIDE;
-        }
-        for p in p..whole.end {
-            tile::<T, M::Panel<T>, 1, 1>(rows, r, w, p, &ks, sink);
-        }
-    }
-    if half {
-        let mut r = 0;
-        while r + H <= rows.len() {
-            tile::<T, M::Half<T>, H, 1>(rows, r, w, whole.end, &ks, sink);
-            r += H;
-        }
-        while r + 4 <= rows.len() {
-            tile::<T, M::Half<T>, 4, 1>(rows, r, w, whole.end, &ks, sink);
-            r += 4;
-        }
-        while r < rows.len() {
-            tile::<T, M::Half<T>, 1, 1>(rows, r, w, whole.end, &ks, sink);
-            r += 1;
-        }
-    }
-}
-
-#[inline(always)]
-fn tile<T: Real, V: Vector<T>, const R: usize, const P: usize>(
-    rows: &[&[T]],
-    r0: usize,
-    w: &Packed<T>,
-    p0: usize,
-    ks: &Range<usize>,
-    sink: &mut impl Sink<T>,
-) {
-    let a = RowsOf::<T, R>::new(rows, r0, ks.len());
-    let b = Panels::<T, P>::new(ks.len(), |p| &w.panel(p0 + p)[ks.clone()]);
-    let sums = short::<T, V, R, P>(a, b, ks.len());
-    for r in 0..R {
-        for p in 0..P {
-            sink.put(r0 + r, p0 + p, sums[r][p]);
-        }
-    }
+    Slab { data: &slab[..n], m: rows.len(), first: ks.start }
 }

@@ -35,7 +35,7 @@ struct Map<'a, T, F> {
 
 impl<T: Real, F: Function<T>> Job for Map<'_, T, F> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         for v in self.x {
             *v = self.f.of(*v);
         }
@@ -50,7 +50,7 @@ struct ZipMap<'a, T, F> {
 
 impl<T: Real, F: Function2<T>> Job for ZipMap<'_, T, F> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let n = self.a.len();
         let (a, b) = (&mut self.a[..n], &self.b[..n]);
         for i in 0..n {

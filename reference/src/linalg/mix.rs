@@ -25,7 +25,7 @@ struct Mix<'a, T> {
 
 impl<T: Real> Job for Mix<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(mut self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(mut self) {
         let width = self.out.len() / self.m.max(1);
         let mut d = 0;
         if self.m == 1 {

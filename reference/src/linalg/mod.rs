@@ -43,6 +43,7 @@
 
 mod elementary;
 mod gemm;
+mod gemm_tiles;
 mod map;
 mod mix;
 mod packed;
@@ -58,7 +59,7 @@ mod softmax;
 mod tests;
 mod weight;
 
-pub(crate) use gemm::{Buffers, matmul, matmul_here, matmul_into};
+pub(crate) use gemm::{matmul, matmul_here, matmul_into};
 pub(crate) use map::{Function, Function2, map, zip_map};
 pub(crate) use mix::mix_rows;
 pub(crate) use packed::Packed;

@@ -34,9 +34,12 @@ impl<T: Real> Packed<T> {
 
     /// Repacks in place from row-major values (`[n,k]`), keeping the allocation.
     pub(crate) fn refill(&mut self, n: usize, k: usize, values: &[T]) {
-        (self.n, self.k) = (n, k);
-        self.data.clear();
-        self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+        // Missing outputs are zero since the last time.
+        if (self.n, self.k) != (n, k) {
+            (self.n, self.k) = (n, k);
+            self.data.clear();
+            self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+        }
         for (p, panel) in self.data.chunks_exact_mut(k.max(1)).enumerate() {
             transpose(&values[p * LANES * k..], LANES.min(n - p * LANES), panel);
         }

@@ -3,11 +3,13 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m512};
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use karat_seam::{Result, Tensor, TensorMut};
 
+use super::gemm::Buffers;
 use super::simd_vector::{Pair, Square, Vector};
 use super::{LANES, elementary};
 
@@ -98,6 +100,8 @@ pub trait Real:
         self.wide().is_nan()
     }
 
+    /// Runs `f` with this thread's buffers of products. `f` must not multiply on its own.
+    fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R;
     /// An owned tensor of this type.
     fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor;
     /// The values of a tensor of this type, or an error that names `at`.
@@ -150,6 +154,10 @@ impl Real for f32 {
         let below = elementary::log1p(elementary::exp(f64::from(self))) as f32;
         if self > 20.0 { self } else { below }
     }
+    fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R {
+        thread_local!(static BUFFERS: RefCell<Buffers<f32>> = RefCell::default());
+        BUFFERS.with_borrow_mut(f)
+    }
     fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor {
         Tensor::f32(shape, values)
     }
@@ -193,6 +201,10 @@ impl Real for f64 {
     #[inline(always)]
     fn sqrt(self) -> Self {
         f64::sqrt(self)
+    }
+    fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R {
+        thread_local!(static BUFFERS: RefCell<Buffers<f64>> = RefCell::default());
+        BUFFERS.with_borrow_mut(f)
     }
     fn tensor(shape: Vec<usize>, values: Vec<Self>) -> Tensor {
         Tensor::f64(shape, values)

@@ -26,7 +26,7 @@ struct Squares<'a, T> {
 
 impl<T: Real> Job for Squares<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let Self { x, width, out } = self;
         let rows: Vec<&[T]> = x.chunks_exact(width).collect();
         let mut r = 0;
@@ -54,9 +54,9 @@ impl<T: Real> Job for Squares<'_, T> {
 
 #[inline(always)]
 fn some<T: Real, V: Square<T>, const G: usize>(rows: &[&[T]], width: usize, out: &mut [f64]) {
-    let mut x = [RowsOf::<T, 8>::new(rows, 0, width); G];
+    let mut x = [RowsOf::<T, 8>::new(rows, 0, 0..width); G];
     for g in 1..G {
-        x[g] = RowsOf::new(rows, 8 * g, width);
+        x[g] = RowsOf::new(rows, 8 * g, 0..width);
     }
     let mut total = [[0f64; 8]; G];
     let mut k0 = 0;

@@ -1,7 +1,7 @@
 //! Index scores: the weighted sum over heads of what the dot products have above zero.
 #![expect(clippy::inline_always, reason = "the loops must be compiled with the features of their caller")]
 
-use super::gemm::{Buffers, columns_here};
+use super::gemm::columns_here;
 use super::simd::{Job, dispatch};
 use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
@@ -13,7 +13,6 @@ const PANELS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct ScoreBuffers<T> {
     dots: Vec<T>,
-    gemm: Buffers<T>,
 }
 
 /// `out[t][w] = sum_h relu(x[t,h] . key[w]) * weights[t,h]` for every query t and the first `out[t].len()` keys.
@@ -32,9 +31,9 @@ pub(crate) fn relu_scores<T: Real>(
     for start in (0..most.div_ceil(LANES)).step_by(PANELS) {
         let panels = start..most.div_ceil(LANES).min(start + PANELS);
         let columns = (panels.end * LANES).min(keys.n()) - start * LANES;
-        buffers.dots.clear();
+        // Every one is written.
         buffers.dots.resize(x.len() * columns, T::ZERO);
-        columns_here(isa, x, keys, panels, &mut buffers.dots, &mut buffers.gemm);
+        columns_here(isa, x, keys, panels, &mut buffers.dots);
         let queries = buffers.dots.chunks_exact(columns * heads).zip(weights.chunks_exact(heads));
         for ((dots, weights), row) in queries.zip(out.iter_mut()) {
             let end = row.len().min(start * LANES + columns);
@@ -54,7 +53,7 @@ struct OverHeads<'a, T> {
 
 impl<T: Real> Job for OverHeads<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(mut self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(mut self) {
         let mut first = 0;
         while first + LANES <= self.out.len() {
             self.some::<LANES>(first);

@@ -44,15 +44,15 @@ impl Isa {
 
 /// A loop to compile for every instruction set. `run` and all that it calls must be `#[inline(always)]`.
 pub(crate) trait Job {
-    /// The loop. A tile of R rows by LANES outputs, or of H rows by half as many, fills the registers.
-    fn run<M: Machine, const R: usize, const H: usize>(self);
+    /// The loop. A tile of R rows by P times LANES outputs, or of H rows by half of LANES, fills the registers.
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self);
 }
 
 /// Runs a job on the instruction set.
 #[inline]
 pub(crate) fn dispatch(isa: Isa, job: impl Job) {
     match isa {
-        Isa::Scalar => job.run::<Plain, 4, 8>(),
+        Isa::Scalar => job.run::<Plain, 4, 8, 1>(),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => {
             debug_assert!(Isa::available().contains(&isa));
@@ -66,18 +66,18 @@ pub(crate) fn dispatch(isa: Isa, job: impl Job) {
             unsafe { avx512(job) }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        _ => job.run::<Plain, 4, 8>(),
+        _ => job.run::<Plain, 4, 8, 1>(),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn avx2(job: impl Job) {
-    job.run::<Avx2, 6, 8>();
+    job.run::<Avx2, 6, 8, 1>();
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
 fn avx512(job: impl Job) {
-    job.run::<Avx512, 12, 8>();
+    job.run::<Avx512, 12, 8, 2>();
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::simd_vector::{Square, Vector};
-use super::{K_BLOCK, LANES, Real};
+use super::{K_BLOCK, LANES, Packed, Real};
 
 /// Left operand of a tile: one value an output row at every k.
 pub(super) trait Left<T, const R: usize>: Copy {
@@ -26,12 +26,13 @@ pub(super) struct RowsOf<'a, T, const R: usize> {
 }
 
 impl<'a, T, const R: usize> RowsOf<'a, T, R> {
-    /// The first `n` values of rows `r0..r0+R`.
+    /// Values `ks` of rows `r0..r0+R`.
     #[inline(always)]
-    pub(super) fn new(rows: &[&'a [T]], r0: usize, n: usize) -> Self {
+    pub(super) fn new(rows: &[&'a [T]], r0: usize, ks: Range<usize>) -> Self {
+        let n = ks.len();
         let mut out: [&[T]; R] = [&[]; R];
         for r in 0..R {
-            out[r] = &rows[r0 + r][..n];
+            out[r] = &rows[r0 + r][ks.clone()];
         }
         Self { rows: out, n }
     }
@@ -46,6 +47,34 @@ impl<T: Real, const R: usize> Left<T, R> for RowsOf<'_, T, R> {
     unsafe fn at(&self, r: usize, k: usize) -> T {
         // SAFETY: every row has n values, and the caller stays below.
         unsafe { *self.rows[r].get_unchecked(k) }
+    }
+}
+
+/// R rows that begin S values apart: one address tells where they all are.
+#[derive(Clone, Copy)]
+pub(super) struct Spaced<'a, T, const R: usize, const S: usize> {
+    rows: &'a [T],
+    n: usize,
+}
+
+impl<'a, T, const R: usize, const S: usize> Spaced<'a, T, R, S> {
+    /// The first `n` values of each; the first row is at the start of `rows`.
+    #[inline(always)]
+    pub(super) fn new(rows: &'a [T], n: usize) -> Self {
+        assert!(n <= S && rows.len() >= R * S, "R rows are there");
+        Self { rows, n }
+    }
+}
+
+impl<T: Real, const R: usize, const S: usize> Left<T, R> for Spaced<'_, T, R, S> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.n
+    }
+    #[inline(always)]
+    unsafe fn at(&self, r: usize, k: usize) -> T {
+        // SAFETY: r < R and k < n <= S, so the index is below R * S.
+        unsafe { *self.rows.get_unchecked(r * S + k) }
     }
 }
 
@@ -99,13 +128,14 @@ pub(super) struct Panels<'a, T, const P: usize> {
     n: usize,
 }
 
-impl<'a, T, const P: usize> Panels<'a, T, P> {
-    /// `panel(p)` gives the inputs of panel p, `n` of them.
+impl<'a, T: Real, const P: usize> Panels<'a, T, P> {
+    /// Inputs `ks` of panels `p0..p0+P`.
     #[inline(always)]
-    pub(super) fn new(n: usize, panel: impl Fn(usize) -> &'a [[T; LANES]]) -> Self {
+    pub(super) fn new(w: &'a Packed<T>, p0: usize, ks: Range<usize>) -> Self {
+        let n = ks.len();
         let mut panels: [&[[T; LANES]]; P] = [&[]; P];
         for p in 0..P {
-            panels[p] = &panel(p)[..n];
+            panels[p] = &w.panel(p0 + p)[ks.clone()];
         }
         Self { panels, n }
     }
@@ -191,20 +221,60 @@ pub(super) fn chain<T: Real, V: Vector<T>, const R: usize, const P: usize>(
     assert!(ks.end <= a.len() && ks.end <= b.len() && V::LEN <= b.width(), "operands are shorter than the sum");
     let mut sum = [[V::splat(T::ZERO); P]; R];
     for k in ks {
-        let mut lanes = [V::splat(T::ZERO); P];
-        for p in 0..P {
-            // SAFETY: p < P, k is below both lengths and V is no wider than b, as asserted.
-            lanes[p] = unsafe { V::load(b.at(p, k)) };
-        }
-        for r in 0..R {
-            // SAFETY: r < R and k is below the length, as asserted.
-            let x = V::splat(unsafe { a.at(r, k) });
-            for p in 0..P {
-                sum[r][p] = x.fma(lanes[p], sum[r][p]);
-            }
-        }
+        // SAFETY: k is below both lengths and V is no wider than b, as asserted.
+        unsafe { step(a, b, k, &mut sum) };
     }
     sum
+}
+
+/// As [`chain`], over `0..n`; every fourth step fetches a line, from `ahead` on.
+#[inline(always)]
+pub(super) fn chain_ahead<T: Real, V: Vector<T>, const R: usize, const P: usize>(
+    a: impl Left<T, R>,
+    b: impl Right<T, P>,
+    n: usize,
+    ahead: *const [T; LANES],
+) -> [[V; P]; R] {
+    assert!(n <= a.len() && n <= b.len() && V::LEN <= b.width(), "operands are shorter than the sum");
+    let mut sum = [[V::splat(T::ZERO); P]; R];
+    let fours = n / 4;
+    for i in 0..fours {
+        V::fetch(ahead.wrapping_add(i).cast());
+        for k in 0..4 {
+            // SAFETY: 4 * i + k is below n and so below both lengths; V is no wider than b, as asserted.
+            unsafe { step(a, b, 4 * i + k, &mut sum) };
+        }
+    }
+    for k in 4 * fours..n {
+        // SAFETY: as above.
+        unsafe { step(a, b, k, &mut sum) };
+    }
+    sum
+}
+
+/// One input.
+///
+/// # Safety
+/// `k` is below both lengths and V is no wider than b.
+#[inline(always)]
+unsafe fn step<T: Real, V: Vector<T>, const R: usize, const P: usize>(
+    a: impl Left<T, R>,
+    b: impl Right<T, P>,
+    k: usize,
+    sum: &mut [[V; P]; R],
+) {
+    let mut lanes = [V::splat(T::ZERO); P];
+    for p in 0..P {
+        // SAFETY: p < P; the rest is the caller's promise.
+        lanes[p] = unsafe { V::load(b.at(p, k)) };
+    }
+    for r in 0..R {
+        // SAFETY: r < R; the rest is the caller's promise.
+        let x = V::splat(unsafe { a.at(r, k) });
+        for p in 0..P {
+            sum[r][p] = x.fma(lanes[p], sum[r][p]);
+        }
+    }
 }
 
 /// The whole sum over `0..n`, n at most two blocks, rounded once. No f64 is needed: the sum of two f32 is the same

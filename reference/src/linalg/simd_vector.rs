@@ -4,9 +4,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_set1_ps,
-    _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm512_add_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps,
+    __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_permute2f128_ps,
+    _mm256_set1_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm512_add_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps,
 };
 
 use super::{LANES, Real};
@@ -29,6 +29,9 @@ pub trait Vector<T>: Copy {
     fn fma(self, b: Self, c: Self) -> Self;
     /// `self + b`.
     fn add(self, b: Self) -> Self;
+    /// Says that the cache line at `from` will be read soon. Any address will do.
+    #[inline(always)]
+    fn fetch(_from: *const T) {}
 }
 
 /// Vectors of which eight are a square.
@@ -195,6 +198,10 @@ impl<T, V: Vector<T>> Vector<T> for Pair<V> {
     fn add(self, b: Self) -> Self {
         Self(self.0.add(b.0), self.1.add(b.1))
     }
+    #[inline(always)]
+    fn fetch(from: *const T) {
+        V::fetch(from);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -227,6 +234,11 @@ impl Vector<f32> for __m256 {
         // SAFETY: inside a job that runs on AVX2.
         unsafe { _mm256_add_ps(self, b) }
     }
+    #[inline(always)]
+    fn fetch(from: *const f32) {
+        // SAFETY: a hint, which faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -258,5 +270,10 @@ impl Vector<f32> for __m512 {
     fn add(self, b: Self) -> Self {
         // SAFETY: inside a job that runs on AVX-512F.
         unsafe { _mm512_add_ps(self, b) }
+    }
+    #[inline(always)]
+    fn fetch(from: *const f32) {
+        // SAFETY: a hint, which faults nowhere.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
     }
 }

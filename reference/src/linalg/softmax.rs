@@ -76,7 +76,7 @@ impl<T: Real> SinkSoftmax<'_, T> {
 
 impl<T: Real> Job for SinkSoftmax<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(mut self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(mut self) {
         let m = self.sink.len();
         let whole = m / SIDE * SIDE;
         for h in (0..whole).step_by(SIDE) {
@@ -145,7 +145,7 @@ struct Slots<'a, T> {
 
 impl<T: Real> Job for Slots<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let Self { scores, values, out, max, p, block, den, num } = self;
         let width = out.len();
         let (max, block) = (&mut max[..width], &mut block[..width]);

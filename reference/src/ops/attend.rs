@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 
 use super::Ctx;
-use crate::linalg::{Buffers, Packed, Real, SinkSoftmax, matmul_here, mix_rows};
+use crate::linalg::{Packed, Real, SinkSoftmax, matmul_here, mix_rows};
 
 /// What a piece of rows attends to.
 #[derive(Clone, Copy)]
@@ -32,7 +32,6 @@ struct Task<'a, T> {
     scores: Vec<T>,
     max: Vec<T>,
     den: Vec<f64>,
-    gemm: Buffers<T>,
 }
 
 /// (o, lse) of rows at positions `first..first+S`.
@@ -45,7 +44,6 @@ pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[
         scores: Vec::new(),
         max: vec![T::ZERO; heads],
         den: vec![0.0; heads],
-        gemm: Buffers::default(),
     };
     let out = o.par_chunks_exact_mut(width).zip(lse.par_chunks_exact_mut(heads));
     let queries = q.par_chunks_exact(width).zip(out).enumerate();
@@ -75,11 +73,11 @@ fn list_keys<'a, T: Real>(ctx: Ctx<'_>, keys: Keys<'a, T>, (t, pos): (usize, usi
 /// Softmax over the task's keys, then the weighted sum, for all heads of one query at once.
 fn one_query<T: Real>(ctx: Ctx<'_>, task: &mut Task<'_, T>, q: &[T], sink: &[T], o: &mut [T], lse: &mut [T]) {
     let (heads, hd) = (sink.len(), ctx.config.head_dim);
-    let Task { q: packed, rows, scores, max, den, gemm } = task;
+    let Task { q: packed, rows, scores, max, den } = task;
     packed.refill(heads, hd, q);
-    scores.clear();
+    // Every score is written.
     scores.resize(rows.len() * heads, T::ZERO);
-    matmul_here(ctx.isa, rows, packed, scores, gemm);
+    matmul_here(ctx.isa, rows, packed, scores);
     SinkSoftmax { scores, scale: T::of(1.0 / (hd as f64).sqrt()), sink, max, den }.run_on(ctx.isa);
     for ((lse, max), den) in lse.iter_mut().zip(max.iter()).zip(den.iter()) {
         *lse = T::of(libm::log(*den) + max.wide());

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
-use crate::linalg::{Buffers, Packed, Real, matmul_here, zip_map};
+use crate::linalg::{Packed, Real, matmul_here, zip_map};
 
 /// Rows of one task of the shared expert.
 const ROWS: usize = 96;
@@ -46,18 +46,18 @@ pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Ve
     let d = ctx.config.hidden_size;
     let mut y = vec![T::ZERO; x.len()];
     let tasks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
-    tasks.for_each_init(Buffers::default, |buffers, (y, x)| {
-        let act = activation(ctx, &w.w1, &w.w3, &rows(x, d), buffers);
-        matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y, buffers);
+    tasks.for_each(|(y, x)| {
+        let act = activation(ctx, &w.w1, &w.w3, &rows(x, d));
+        matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y);
     });
     y
 }
 
 /// `swiglu(x w1^T, x w3^T)`: `[rows, I]`, on the calling thread.
-fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]], buffers: &mut Buffers<T>) -> Vec<T> {
+fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]]) -> Vec<T> {
     let (mut g, mut u) = (vec![T::ZERO; x.len() * w1.n()], vec![T::ZERO; x.len() * w3.n()]);
-    matmul_here(ctx.isa, x, w1, &mut g, buffers);
-    matmul_here(ctx.isa, x, w3, &mut u, buffers);
+    matmul_here(ctx.isa, x, w1, &mut g);
+    matmul_here(ctx.isa, x, w3, &mut u);
     zip_map(ctx.isa, &mut g, &u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
     g
 }
@@ -106,24 +106,18 @@ fn batches(experts: &[(usize, Users)]) -> Vec<Range<usize>> {
 /// `run(expert, users)` for every expert of a batch, side by side; the error is that of the lowest expert.
 fn side_by_side<T: Real, E: Send>(
     batch: &[(usize, Users)],
-    run: impl Fn(&mut Buffers<T>, usize, &Users) -> Result<Vec<T>, E> + Sync,
+    run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
     let tasks = batch.par_iter().with_max_len(1);
-    let done: Vec<_> = tasks.map_init(Buffers::default, |buffers, (e, users)| run(buffers, *e, users)).collect();
+    let done: Vec<_> = tasks.map(|(e, users)| run(*e, users)).collect();
     done.into_iter().collect()
 }
 
 /// Weighted activations `[users, I]` of one expert.
-fn weighted<T: Real>(
-    ctx: Ctx<'_>,
-    parts: &[Routed<'_, T>],
-    users: &Users,
-    [w1, w3]: &[Packed<T>; 2],
-    buffers: &mut Buffers<T>,
-) -> Vec<T> {
+fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, [w1, w3]: &[Packed<T>; 2]) -> Vec<T> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
-    let mut act = activation(ctx, w1, w3, &x, buffers);
+    let mut act = activation(ctx, w1, w3, &x);
     for (&(p, slot), act) in users.iter().zip(act.chunks_exact_mut(w1.n())) {
         let wt = parts[p].wt[slot];
         act.iter_mut().for_each(|a| *a = wt * *a);
@@ -137,9 +131,9 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     w: &W,
 ) -> Result<Vec<Vec<T>>, W::Error> {
-    sum_over_experts(ctx, parts, |buffers, e, users| {
-        let act = weighted(ctx, parts, users, &*w.up(e)?, buffers);
-        Ok(down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?, buffers))
+    sum_over_experts(ctx, parts, |e, users| {
+        let act = weighted(ctx, parts, users, &*w.up(e)?);
+        Ok(down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?))
     })
 }
 
@@ -154,7 +148,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
         let batch = &experts[batch];
-        let of_experts = side_by_side(batch, |buffers, e, users| Ok(weighted(ctx, parts, users, &*w.up(e)?, buffers)))?;
+        let of_experts = side_by_side(batch, |e, users| Ok(weighted(ctx, parts, users, &*w.up(e)?)))?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
             for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
                 acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
@@ -172,15 +166,15 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     w: &W,
 ) -> Result<Vec<Vec<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
-    sum_over_experts(ctx, parts, |buffers, e, users| {
+    sum_over_experts(ctx, parts, |e, users| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        Ok(down(ctx, &act, &*w.down(e)?, buffers))
+        Ok(down(ctx, &act, &*w.down(e)?))
     })
 }
 
-fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>, buffers: &mut Buffers<T>) -> Vec<T> {
+fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>) -> Vec<T> {
     let mut y = vec![T::ZERO; act.len() * w2.n()];
-    matmul_here(ctx.isa, act, w2, &mut y, buffers);
+    matmul_here(ctx.isa, act, w2, &mut y);
     y
 }
 
@@ -188,7 +182,7 @@ fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>, buffers: &mut Buffe
 fn sum_over_experts<T: Real, E: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
-    run: impl Fn(&mut Buffers<T>, usize, &Users) -> Result<Vec<T>, E> + Sync,
+    run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     let experts = by_expert(ctx, parts);

@@ -72,7 +72,7 @@ struct SomeRows<'a, T> {
 
 impl<T: Real> Job for SomeRows<'_, T> {
     #[inline(always)]
-    fn run<M: Machine, const R: usize, const H: usize>(self) {
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let Self { w, hc, iters, eps, m, r, pre, post, comb, lanes } = self;
         let n = lanes.len();
         for (t, &r) in r.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Golden's logits and decisions against transformers': a fast pass that computes something else is worth nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -20,38 +20,49 @@ pub(super) struct Fidelity {
     pub(super) p999: f64,
     pub(super) max: f64,
     pub(super) rows: usize,
-    /// Rows above 1e-5, and those of them with no near-tie that fell the other way at or before them.
+    /// Rows above 1e-5, and those of them that no near-tie explains: none fell the other way at or before them, or they
+    /// are as far with the peer's decisions forced on golden.
     pub(super) far: usize,
     pub(super) unexplained: usize,
-    /// Decisions compared, those that differ, and those of them that were no near-tie. A decision behind one that
-    /// differs has other inputs and counts as its consequence.
+    /// With the peer's decisions forced on golden: rows above 1e-5, and the largest.
+    pub(super) far_forced: usize,
+    pub(super) max_forced: f64,
+    /// Decisions compared, and those that differ. A decision behind one that differs has other inputs and counts as its
+    /// consequence; of the first ones: how many, how many were no near-ties, and the largest margin.
     pub(super) decisions: usize,
     pub(super) flips: usize,
     pub(super) first_flips: usize,
+    pub(super) no_ties: usize,
     pub(super) largest_margin: f32,
 }
 
-/// Compares what two workers wrote about the first `n` tokens.
-pub(super) fn compare(ours: &Path, theirs: &Path, n: usize) -> Result<Fidelity> {
-    let (a, b) = (floats(ours)?, floats(theirs)?);
-    if a.len() != b.len() || a.is_empty() || !a.len().is_multiple_of(n) {
-        bail!("{} and {} logits for {n} rows", a.len(), b.len());
-    }
-    let width = a.len() / n;
-    let distances: Vec<f64> = a.chunks_exact(width).zip(b.chunks_exact(width)).map(|(x, y)| rel_l2(x, y)).collect();
-    Ok(judge(&distances, &decisions(ours)?, &decisions(theirs)?))
+/// Compares what two workers wrote about the first `n` tokens; `forced` is golden's with the peer's decisions.
+pub(super) fn compare(ours: &Path, forced: &Path, theirs: &Path, n: usize) -> Result<Fidelity> {
+    let peer = floats(theirs)?;
+    let apart = |stem: &Path| -> Result<Vec<f64>> {
+        let own = floats(stem)?;
+        if own.len() != peer.len() || peer.is_empty() || !peer.len().is_multiple_of(n) {
+            bail!("{} and {} logits for {n} rows", own.len(), peer.len());
+        }
+        let width = peer.len() / n;
+        Ok(own.chunks_exact(width).zip(peer.chunks_exact(width)).map(|(x, y)| rel_l2(x, y)).collect())
+    };
+    Ok(judge(&apart(ours)?, &apart(forced)?, &decisions(ours)?, &decisions(theirs)?))
 }
 
-/// Place and choice of a decision.
+/// Place (layer, kind, row) and choice of a decision.
 type Decisions = HashMap<[i32; 3], ([i32; 32], f32)>;
 
-fn judge(distances: &[f64], ours: &Decisions, theirs: &Decisions) -> Fidelity {
+fn is_far(distance: f64) -> bool {
+    distance.is_nan() || distance > FAR
+}
+
+fn judge(distances: &[f64], forced: &[f64], ours: &Decisions, theirs: &Decisions) -> Fidelity {
     let mut out = Fidelity { rows: distances.len(), ..Fidelity::default() };
     let mut sorted = distances.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = |q: f64| sorted[((sorted.len() - 1) as f64 * q).round() as usize];
     (out.p50, out.p999, out.max) = (at(0.5), at(0.999), at(1.0));
-    // In the order of layers, the first decision that differs has a reason of its own; each behind it may be its echo.
     let mut flips: Vec<([i32; 3], f32)> = Vec::new();
     for (place, (choice, margin)) in theirs {
         let Some((other, _)) = ours.get(place) else { continue };
@@ -61,18 +72,39 @@ fn judge(distances: &[f64], ours: &Decisions, theirs: &Decisions) -> Fidelity {
         }
     }
     out.flips = flips.len();
-    // A flip is the first of its kind if no flip in a lower layer, or before it in the same one, is at or before its row.
-    let earlier = |a: &[i32; 3], b: &[i32; 3]| (a[0], a[1]) < (b[0], b[1]) && a[2] <= b[2];
-    let firsts: Vec<&([i32; 3], f32)> =
-        flips.iter().filter(|(p, _)| !flips.iter().any(|(q, _)| earlier(q, p))).collect();
+    let firsts = first(flips);
     out.first_flips = firsts.len();
+    out.no_ties = firsts.iter().filter(|(_, margin)| *margin >= NEAR_TIE).count();
     out.largest_margin = firsts.iter().map(|(_, m)| *m).fold(0.0, f32::max);
     let first_tie = firsts.iter().filter(|(_, margin)| *margin < NEAR_TIE).map(|(p, _)| p[2]).min();
-    for (row, _) in distances.iter().enumerate().filter(|(_, d)| d.is_nan() || **d > FAR) {
+    for (row, (_, forced)) in distances.iter().zip(forced).enumerate().filter(|(_, (d, _))| is_far(**d)) {
         out.far += 1;
-        out.unexplained += usize::from(first_tie.is_none_or(|tie| (row as i32) < tie));
+        let has_cause = first_tie.is_some_and(|tie| tie <= row as i32);
+        out.unexplained += usize::from(!has_cause || is_far(*forced));
     }
+    out.far_forced = forced.iter().filter(|d| is_far(**d)).count();
+    out.max_forced = forced.iter().copied().fold(0.0, |a, b| if b > a || b.is_nan() { b } else { a });
     out
+}
+
+/// The flips that no other explains. What a row decides in a layer reaches itself in the same layer (entries before
+/// experts), and every row from it on in the layers above.
+fn first(mut flips: Vec<([i32; 3], f32)>) -> Vec<([i32; 3], f32)> {
+    flips.sort_by_key(|(place, _)| *place);
+    let (mut below, mut layer, mut lowest) = (i32::MAX, i32::MIN, i32::MAX);
+    let mut entries: HashSet<i32> = HashSet::new();
+    flips.retain(|([l, kind, row], _)| {
+        if *l != layer {
+            (below, layer) = (below.min(lowest), *l);
+            (lowest, entries) = (i32::MAX, HashSet::new());
+        }
+        lowest = lowest.min(*row);
+        if *kind == 0 {
+            entries.insert(*row);
+        }
+        *row < below && (*kind == 0 || !entries.contains(row))
+    });
+    flips
 }
 
 fn rel_l2(x: &[f32], y: &[f32]) -> f64 {

@@ -28,6 +28,15 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> 
     comparators::measure(setting, report, &mut diff, &mut peer)
 }
 
+/// Only which versions there are.
+pub(super) fn versions(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
+    let threads = setting.args.threads.to_string();
+    let (mut peer, _) =
+        Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
+    report.versions(&peer.ask("versions")?, "");
+    Ok(())
+}
+
 fn ceilings(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
     let mib = setting.args.mib;
     println!("peers: ceilings");

@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Folder with `peer_golden` and `peer_diff` built before, for a machine without cargo
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
+    /// Leave out ceilings, products and comparators: the model alone, where a long prompt takes the time
+    #[arg(long)]
+    model_only: bool,
     /// The report; docs/performance/DATE.md by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -74,7 +77,11 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     environment.script("mini.py", &[&folder.join("mini").display().to_string()])?;
     let setting = Setting { args, environment: &environment, folder, golden, diff };
     let mut report = Report::new(root, args.threads)?;
-    kernels::measure(&setting, &mut report)?;
+    if args.model_only {
+        kernels::versions(&setting, &mut report)?;
+    } else {
+        kernels::measure(&setting, &mut report)?;
+    }
     for &n in &args.lens {
         model::measure(&setting, n, &mut report)?;
     }

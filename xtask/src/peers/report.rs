@@ -179,18 +179,11 @@ impl Report {
              - machine: {}\n- commit: {}\n- versions: {}\n\n",
             self.date, self.threads, self.machine, self.commit, self.versions
         );
-        let _ = write!(
-            out,
-            "## Ceilings\n\n| what | found |\n|---|---|\n\
-             | f32 multiply-adds in registers ({}), best of {} | {:.0} GFLOP/s (worst {:.0}) |\n\
-             | reading two tensors, our loop | {:.1} GB/s |\n| reading two tensors, torch.dot | {:.1} GB/s |\n\n",
-            self.isa,
-            self.fma.len(),
-            self.fma_peak(),
-            self.fma.iter().copied().fold(f64::INFINITY, f64::min),
-            self.read.0,
-            self.read.1
-        );
+        if self.fma.is_empty() {
+            out.push_str("Only the model was measured in this run.\n\n");
+        } else {
+            self.ceilings(&mut out);
+        }
         self.model_tables(&mut out);
         self.kernel_tables(&mut out);
         out.push_str("## Goals\n\n| goal | what | found | asked | |\n|---|---|---|---|---|\n");
@@ -208,6 +201,21 @@ impl Report {
         }
         self.shortfalls(&mut out);
         out
+    }
+
+    fn ceilings(&self, out: &mut String) {
+        let _ = write!(
+            out,
+            "## Ceilings\n\n| what | found |\n|---|---|\n\
+             | f32 multiply-adds in registers ({}), best of {} | {:.0} GFLOP/s (worst {:.0}) |\n\
+             | reading two tensors, our loop | {:.1} GB/s |\n| reading two tensors, torch.dot | {:.1} GB/s |\n\n",
+            self.isa,
+            self.fma.len(),
+            self.fma_peak(),
+            self.fma.iter().copied().fold(f64::INFINITY, f64::min),
+            self.read.0,
+            self.read.1
+        );
     }
 
     fn model_tables(&self, out: &mut String) {
@@ -243,25 +251,30 @@ impl Report {
         out.push_str(
             "\nFidelity in the same run, golden against transformers: rel-L2 of rows of logits, and decisions (entries of the\n\
              indexer, experts) with the margin that transformers had, relative to the row's largest score. A first flip is one\n\
-             with no other in an earlier layer at its row or before; the others may be its echo. In this pass, and only in it,\n\
-             transformers breaks exact ties as golden does, to the lower index: torch.topk leaves them open, and with the mini\n\
-             model's 4 index heads a score is often exactly 0.\n\n\
-             | tokens | p50 | p99.9 | max | rows above 1e-5 | without a near-tie | decisions | flips | first flips | their largest margin |\n\
-             |---|---|---|---|---|---|---|---|---|---|\n",
+             that no other reaches (at its row or before in a layer below, or its own entries before its experts); the others\n\
+             may be its echo. A row above 1e-5 is explained by a first flip at or before it with a margin under 1e-5, and if it\n\
+             is not above 1e-5 once transformers' decisions are forced on golden. In this pass, and only in it, transformers\n\
+             breaks exact ties as golden does, to the lower index: torch.topk leaves them open, and with the mini model's 4\n\
+             index heads a score is often exactly 0.\n\n\
+             | tokens | p50 | p99.9 | max | rows above 1e-5 | unexplained | same decisions: rows above 1e-5, max | decisions | flips | first flips | no near-ties among them | their largest margin |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|\n",
         );
         for (n, f) in &self.fidelity {
             let _ = writeln!(
                 out,
-                "| {n} | {:.1e} | {:.1e} | {:.1e} | {} of {} | {} | {} | {} | {} | {:.1e} |",
+                "| {n} | {:.1e} | {:.1e} | {:.1e} | {} of {} | {} | {}, {:.1e} | {} | {} | {} | {} | {:.1e} |",
                 f.p50,
                 f.p999,
                 f.max,
                 f.far,
                 f.rows,
                 f.unexplained,
+                f.far_forced,
+                f.max_forced,
                 f.decisions,
                 f.flips,
                 f.first_flips,
+                f.no_ties,
                 f.largest_margin
             );
         }
@@ -269,6 +282,9 @@ impl Report {
     }
 
     fn kernel_tables(&self, out: &mut String) {
+        if self.products.is_empty() {
+            return;
+        }
         out.push_str(
             "## P2: products x w^T, f32, weight packed before\n\n\
              | m x n x k | golden GFLOP/s | share of FMA peak | torch.mm | numpy | times torch | golden's slowest over best |\n\

@@ -5,9 +5,9 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "P5",
         "core set, f32 in memory",
-        "the sums are f64: widening, eleven additions and four products a pair keep the vector units busy about as long as \
-         memory takes",
-        "fused products where they are exact (f32 inputs), which frees the units that add",
+        "the sums are f64: widening, nine additions and one product a pair beside three fused ones keep the vector units busy \
+         about as long as memory takes",
+        "the same placed differently in memory: two tensors at one offset of their pages may fight for banks",
     ),
     (
         "P5",
@@ -19,7 +19,7 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
         "P5",
         "full set, f32 in memory",
         "one increment of a table in memory a pair, beside two more sums",
-        "keys of 16 pairs packed to bytes before they are counted",
+        "the sums of both sets in one loop where the registers hold them",
     ),
     (
         "P5",
@@ -30,7 +30,8 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     (
         "P2",
         "product",
-        "the micro-kernel of an instruction set with sixteen registers re-reads its operands",
+        "rows of one or two K-blocks are not copied: their addresses don't fit into the registers; longer ones wait for the \
+         weight",
         "see the table of products: which shape falls short",
     ),
     (

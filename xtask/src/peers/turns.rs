@@ -24,9 +24,18 @@ pub(super) fn turns(
     mut a: impl FnMut() -> Result<f64>,
     mut b: impl FnMut() -> Result<f64>,
 ) -> Result<(Times, Times)> {
-    let (mut of_a, mut of_b) = (Times::default(), Times::default());
     a()?;
     b()?;
+    turns_at_once(rounds, a, b)
+}
+
+/// A B B A, so many times, and every turn counts.
+pub(super) fn turns_at_once(
+    rounds: u16,
+    mut a: impl FnMut() -> Result<f64>,
+    mut b: impl FnMut() -> Result<f64>,
+) -> Result<(Times, Times)> {
+    let (mut of_a, mut of_b) = (Times::default(), Times::default());
     for _ in 0..rounds {
         of_a.0.push(a()?);
         of_b.0.push(b()?);
