@@ -53,7 +53,8 @@ pub(crate) enum Command {
     Recall(Recall),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
-    /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)
+    /// Compare two traces, dumps or files (.safetensors, .pt, .npy, .npz, folders of them), tensor by tensor; no model
+    /// needed (exit 0 equal or within the thresholds, 1 not, 4 nothing in common)
     Diff(Diff),
     /// Look at, make, check and compare checkpoints
     Model {
@@ -228,15 +229,31 @@ pub(crate) struct Trace {
 /// `karat diff`.
 #[derive(Debug, Args)]
 pub(crate) struct Diff {
-    /// Trace folder, safetensors file, or folder of them: what B is measured against
+    /// Trace folder, file or folder of .safetensors, .pt, .npy, .npz (SGLang dumps too): what B is measured against
     pub(crate) a: PathBuf,
     /// The same for the candidate
     pub(crate) b: PathBuf,
     /// Show this many tensors, the worst first; all with 0
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) top: usize,
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub(crate) map: Option<String>,
+    /// Mapping file (TOML, karat-map/1): other names, axes, shards and chunks; built-in maps without it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) map: Option<PathBuf>,
+    /// Compare only tensors whose names fit this pattern (a regular expression, found anywhere in the name)
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) filter: Option<String>,
+    /// What passes, as in SGLang's comparator: a number R for `rel <= R`, or pairs of a pattern of the whole name and a
+    /// condition over rel, max_abs and mean_abs ('.*expert.*' 'rel <= 0.0085 or max_abs <= 1e-3'); the first pattern
+    /// that fits counts. Without it every difference fails
+    #[arg(long = "diff-threshold", value_name = "R | REGEX CONDITION", num_args = 1..)]
+    pub(crate) threshold: Vec<String>,
+    /// Tensors of one side alone, or unreadable, that don't count: a pattern of the whole name (`^$`: none). By default
+    /// all are only listed
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) allow_skipped_pattern: Option<String>,
+    /// Tensors whose failure doesn't count: a pattern of the whole name
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) allow_failed_pattern: Option<String>,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) out: Option<String>,
 }

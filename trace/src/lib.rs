@@ -11,14 +11,17 @@
 //! | [`Trace`] | a trace opened for reading: memory-mapped, checked whole, partial traces welcome |
 //! | [`TraceWriter`] | writes a trace; a visitor, so any path can be recorded |
 //! | [`TracePath`] | a trace as a [`karat_seam::Path`]: replays stored streams, knows no ops |
-//! | [`dumps`] | named tensors of a trace or a safetensors file, for a plain diff of two |
+//! | [`dumps`] | named tensors of a trace, a safetensors file or another engine's dump, for a plain diff of two |
+//! | [`import`] | other engines' dumps: .pt, .npy, .npz, folders of them, and mapping files |
 //! | [`TapGlob`] | which taps to record |
 //!
 //! Files are input from elsewhere. Arbitrary bytes give an error that names file and tensor, never a panic, and no
 //! reader allocates by what a header claims before the bytes are known to be there.
 
+mod blob;
 pub mod dumps;
 mod glob;
+pub mod import;
 pub mod key;
 pub mod manifest;
 mod mmap;

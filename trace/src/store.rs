@@ -8,14 +8,10 @@ use karat_model::files::{Entry, safetensors_header};
 use karat_model::{Error, Result};
 use karat_seam::Tensor;
 
+use crate::Dtype;
+use crate::blob::Blob;
+use crate::import::{Array, Element};
 use crate::values::decode;
-use crate::{Dtype, mmap};
-
-/// Bytes of a file, mapped or held.
-enum Blob {
-    Mapped(memmap2::Mmap),
-    Held(Arc<[u8]>),
-}
 
 /// A tensor as it lies in a file: nothing is copied or decoded.
 #[derive(Debug, Clone, Copy)]
@@ -31,15 +27,14 @@ pub struct RawTensor<'a> {
 /// A safetensors file with its tensors by name.
 pub struct TensorFile {
     label: String,
-    blob: Blob,
+    blob: Arc<Blob>,
     entries: BTreeMap<String, Entry>,
 }
 
 impl TensorFile {
     /// Opens and checks a file. Errors name the file and the tensor.
     pub fn open(path: &Path) -> Result<Self> {
-        let blob = mmap::map(path)?.map_or_else(|| Blob::Held(Arc::from([])), Blob::Mapped);
-        Self::new(path.display().to_string(), blob)
+        Self::new(path.display().to_string(), Blob::open(path)?)
     }
 
     /// A file held in memory.
@@ -49,7 +44,7 @@ impl TensorFile {
 
     fn new(label: String, blob: Blob) -> Result<Self> {
         let entries = safetensors_header(blob.bytes()).map_err(|e| e.at(&label))?;
-        Ok(Self { label, blob, entries: entries.into_iter().map(|e| (e.name.clone(), e)).collect() })
+        Ok(Self { label, blob: Arc::new(blob), entries: entries.into_iter().map(|e| (e.name.clone(), e)).collect() })
     }
 
     /// Path or label, for messages.
@@ -91,6 +86,14 @@ impl TensorFile {
         Ok(RawTensor { dtype, shape: &entry.shape, bytes })
     }
 
+    /// A tensor as a view, for what turns and cuts it.
+    pub(crate) fn array(&self, name: &str) -> Result<Array> {
+        let (dtype, entry) = (self.dtype(name)?, self.entry(name)?);
+        let element = Element::Stored(dtype);
+        Array::dense(&self.blob, entry.range.clone(), element, entry.shape.clone())
+            .map_err(|e| e.at(format!("tensor {name}")).at(&self.label))
+    }
+
     /// All bytes of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.blob.bytes()
@@ -102,14 +105,5 @@ impl TensorFile {
 
     fn fail(&self, name: &str, what: &str) -> Error {
         Error::input(what).at(format!("tensor {name}")).at(&self.label)
-    }
-}
-
-impl Blob {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Held(bytes) => bytes,
-        }
     }
 }

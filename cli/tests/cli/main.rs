@@ -4,6 +4,7 @@ mod audit;
 mod broken;
 mod cache;
 mod candidate;
+mod dumps;
 mod errors;
 mod files;
 mod import;

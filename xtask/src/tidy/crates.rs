@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
-    ("trace", &["half", "memmap2", "safetensors", "serde", "serde_json", "sha2", "thiserror"]),
+    ("trace", &["flate2", "half", "memmap2", "safetensors", "serde", "serde_json", "sha2", "thiserror", "toml"]),
     ("xtask", &["anyhow", "cargo_metadata", "clap", "serde", "serde_json", "sha2", "toml"]),
 ];
 
