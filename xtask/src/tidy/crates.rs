@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("diff", &["half", "libm", "rayon", "thiserror"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),
+    ("kernels", &["cudarc", "half", "libloading", "serde", "serde_json", "sha2", "toml"]),
     (
         "model",
         &[
