@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn the_committed_list_is_sound() {
     let list = List::read().unwrap();
-    assert!(list.images.len() > 10);
+    assert!(list.images.len() > 8);
     for image in &list.images {
         assert!(crate::source::expanded(&image.source).is_ok(), "{}", image.name);
         assert!(!image.entries.is_empty() && !image.knobs.is_empty(), "{}", image.name);
@@ -20,7 +20,7 @@ fn the_committed_list_is_sound() {
 #[test]
 fn broken_lists_are_refused_by_name() {
     let with = |image: &str| format!("format = 1\ncompiler = \"1\"\n[[image]]\n{image}");
-    let good = "name = \"a\"\nsource = \"optimized/mhc.cu\"\nknobs = \"none\"\n\
+    let good = "name = \"a\"\nsource = \"optimized/split_gemm.cu\"\nknobs = \"none\"\n\
                 entries = [{ name = \"e\", threads = 32, registers = 32, shared = 200000 }]\n";
     let error = List::parse(&with(good)).unwrap_err().to_string();
     assert!(error.contains("image a") && error.contains("sm_120a") && error.contains("101376"), "{error}");
@@ -38,8 +38,8 @@ fn broken_lists_are_refused_by_name() {
 #[test]
 fn options_hold_every_knob() {
     let list = List::read().unwrap();
-    let options = list.image("mhc-2").unwrap().options();
-    assert!(options.contains(&"-DTERMS=2".to_string()), "{options:?}");
-    assert!(list.image("naive-mhc-f64").unwrap().options().contains(&"-DACC=double".to_string()));
-    assert!(list.image("mhc-9").is_err());
+    let options = list.image("split-gemm-3").unwrap().options();
+    assert!(options.contains(&"-DTERMS=3".to_string()), "{options:?}");
+    assert!(list.image("naive-mla-f64").unwrap().options().contains(&"-DACC=double".to_string()));
+    assert!(list.image("split-gemm-9").is_err());
 }

@@ -6,7 +6,7 @@ fn packed() -> (tempfile::TempDir, List, Pack) {
     let folder = tempfile::tempdir().unwrap();
     let made = ["sm_90a", "sm_120a"].map(|arch| {
         let bytes = arch.as_bytes().to_vec();
-        (Item::new(list.image("mhc-1").unwrap(), arch, &list.compiler, &bytes, Vec::new()).unwrap(), bytes)
+        (Item::new(list.image("split-gemm-1").unwrap(), arch, &list.compiler, &bytes, Vec::new()).unwrap(), bytes)
     });
     Pack::write(folder.path(), &list.compiler, made.to_vec()).unwrap();
     let pack = Pack::open(folder.path()).unwrap();
@@ -16,24 +16,24 @@ fn packed() -> (tempfile::TempDir, List, Pack) {
 #[test]
 fn a_pack_gives_back_what_was_put_in() {
     let (_folder, list, pack) = packed();
-    let (bytes, item) = pack.cubin(&list, "mhc-1", "sm_120a").unwrap();
+    let (bytes, item) = pack.cubin(&list, "split-gemm-1", "sm_120a").unwrap();
     assert_eq!(bytes, b"sm_120a");
-    assert_eq!(item.image, "mhc-1");
+    assert_eq!(item.image, "split-gemm-1");
 }
 
 #[test]
 fn what_is_missing_stale_or_damaged_is_told_apart() {
     let (folder, list, mut pack) = packed();
-    let missing = pack.cubin(&list, "mhc-2", "sm_90a").unwrap_err().to_string();
-    assert!(missing.contains("no kernel image mhc-2 for sm_90a"), "{missing}");
+    let missing = pack.cubin(&list, "split-gemm-3", "sm_90a").unwrap_err().to_string();
+    assert!(missing.contains("no kernel image split-gemm-3 for sm_90a"), "{missing}");
     let file = folder.path().join(pack.manifest.items[0].file());
     std::fs::write(&file, b"sm_90b").unwrap();
-    let damaged = pack.cubin(&list, "mhc-1", "sm_90a").unwrap_err().to_string();
+    let damaged = pack.cubin(&list, "split-gemm-1", "sm_90a").unwrap_err().to_string();
     assert!(damaged.contains("damaged"), "{damaged}");
     std::fs::remove_file(&file).unwrap();
-    assert!(pack.cubin(&list, "mhc-1", "sm_90a").unwrap_err().to_string().contains("cannot be read"));
+    assert!(pack.cubin(&list, "split-gemm-1", "sm_90a").unwrap_err().to_string().contains("cannot be read"));
     pack.manifest.items[1].key = "0".repeat(64);
-    let stale = pack.cubin(&list, "mhc-1", "sm_120a").unwrap_err().to_string();
+    let stale = pack.cubin(&list, "split-gemm-1", "sm_120a").unwrap_err().to_string();
     assert!(stale.contains("other sources"), "{stale}");
 }
 
