@@ -1,10 +1,14 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `fetch`, `peers`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `fetch`, `peers`, `kernels`, `gpu-suite`,
+//! `evidence`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
 mod counts;
+mod evidence;
 mod faults;
 mod fetch;
+mod gpu_suite;
+mod kernels;
 mod peers;
 mod tidy;
 
@@ -35,6 +39,12 @@ enum Command {
     Fetch,
     /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
     Peers(peers::Args),
+    /// Compiles the CUDA kernels without a GPU, and holds them to their budgets.
+    Kernels(kernels::Args),
+    /// One folder that measures the kernels on a machine with a GPU.
+    GpuSuite(gpu_suite::Args),
+    /// What was measured on a GPU, against the sources as they are.
+    Evidence(evidence::Args),
 }
 
 /// The workspace's root folder: where this crate's folder lies, or the current folder where the program was carried to
@@ -52,6 +62,9 @@ fn main() -> ExitCode {
         Command::Faults => faults::run(&root()),
         Command::Fetch => fetch::run(&root()),
         Command::Peers(args) => peers::run(&root(), &args),
+        Command::Kernels(args) => kernels::run(&root(), &args),
+        Command::GpuSuite(args) => gpu_suite::run(&root(), &args),
+        Command::Evidence(args) => evidence::run(&root(), &args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

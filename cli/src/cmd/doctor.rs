@@ -23,20 +23,21 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     refuse_given(&[("karat doctor --plan", args.plan.is_some())])?;
     let features = features();
     let driver = gpu_driver();
+    let gpu = karat_kernels::probe();
     let place = cache::place(false)?;
     let bundle = self_test(globals)?;
     let verdict = bundle.verdict.verdict;
     if globals.json {
         output::json(&json!({
             "version": env!("CARGO_PKG_VERSION"), "cpu_features": features, "threads": globals.threads(),
-            "gpu_driver": driver, "gpu_used": false, "self_test": verdict.name(), "exit_code": bundle.verdict.exit_code,
+            "gpu": gpu, "gpu_driver": driver, "gpu_used": false, "self_test": verdict.name(), "exit_code": bundle.verdict.exit_code,
             "reasons": bundle.verdict.reasons, "cache": cache::json(place.as_ref()),
         }));
         return Ok(bundle.verdict.exit_code);
     }
     let gpu = match &driver {
-        Some(version) => format!("driver {version} found; this version computes on the CPU only"),
-        None => "no NVIDIA driver found; this version computes on the CPU only".to_string(),
+        Some(version) => format!("{gpu}; driver {version}; audits compute on the CPU"),
+        None => format!("{gpu}; audits compute on the CPU"),
     };
     let mut text = format!("karat {}\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&format!("cpu: {} threads, {}\n", globals.threads(), features.join(" ")));

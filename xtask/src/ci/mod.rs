@@ -78,6 +78,9 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
     let mut out = vec![
         Step::new("fmt", seconds(30), "cargo fmt --all --check"),
         Step::new("tidy", seconds(60), "cargo xtask tidy"),
+        // Compiles for a GPU without one; says SKIPPED where there is no compiler to be had.
+        Step::new("kernels", seconds(180), "cargo xtask kernels check"),
+        Step::new("evidence", seconds(60), "cargo xtask evidence check"),
         Step::new("clippy", seconds(420), "cargo clippy --workspace --all-targets --locked -- -D warnings"),
         Step::new(TESTS, seconds(1200), tests_command(in_ci, nextest)),
         Step::new("doc", seconds(240), "cargo doc --workspace --no-deps --document-private-items --locked")

@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("faults", &["serde_json"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),
+    ("kernels", &["cudarc", "half", "libloading", "serde", "serde_json", "sha2", "toml"]),
     (
         "model",
         &[

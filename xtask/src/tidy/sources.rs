@@ -11,6 +11,11 @@ pub(super) const UNSAFE: &[&str] = &[
     "diff/src/quad/simd.rs",
     "diff/src/quad/simd_512.rs",
     "diff/src/split/simd.rs",
+    "kernels/src/cuda/ceiling.rs",
+    "kernels/src/cuda/device.rs",
+    "kernels/src/cuda/gemm.rs",
+    "kernels/src/cuda/mla.rs",
+    "kernels/src/cuda/nvrtc.rs",
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_call.rs",
     "optimized/src/arith/simd_dot.rs",
@@ -226,7 +231,8 @@ pub(super) fn unsafe_outside(tree: &Tree, listed: &[&str]) -> Vec<Finding> {
 /// measured.
 pub(super) fn no_print(tree: &Tree) -> Vec<Finding> {
     const PRINTS: &[&str] = &["dbg", "eprint", "eprintln", "print", "println"];
-    const BINARIES: &[&str] = &["cli/", "diff/src/bin/", "golden-data/src/main.rs", "reference/src/bin/", "xtask/"];
+    const BINARIES: &[&str] =
+        &["cli/", "diff/src/bin/", "golden-data/src/main.rs", "kernels/src/bin/", "reference/src/bin/", "xtask/"];
     let mut out = Vec::new();
     let is_binary = |path: &str| BINARIES.iter().any(|binary| path.starts_with(binary)) || path.contains("/examples/");
     let may_print = |path: &str| is_test(path) || is_binary(path);

@@ -1,0 +1,56 @@
+//! Medians of graph replays, and the device's own ceilings.
+
+use karat_kernels::cuda::{CopyRate, Device, MmaRate};
+use karat_kernels::evidence::SpeedRow;
+use karat_model::Result;
+
+use crate::Suite;
+
+/// Replays of a graph.
+const REPLAYS: usize = 15;
+
+/// Median microseconds of one of the `count` executions that `body` queues, each with its own inputs.
+pub(crate) fn median(device: &Device, count: usize, body: impl Fn(usize) -> Result<()>) -> Result<f64> {
+    let graph = device.record(|| (0..count).try_for_each(&body))?;
+    device.time(&graph, 2)?;
+    let mut ms = device.time(&graph, REPLAYS)?;
+    ms.sort_by(f64::total_cmp);
+    Ok(ms[ms.len() / 2] * 1e3 / count as f64)
+}
+
+/// Copy bandwidth and the rate of mma.sync.
+pub(crate) fn ceilings(suite: &mut Suite) -> Result<()> {
+    let device = &suite.device;
+    let loaded = suite.loader.load(device, "ceiling")?;
+    let bytes = 2_usize << 30;
+    let (from, to) = (device.alloc(bytes, 0x3c)?, device.alloc(bytes, 0)?);
+    let copy = CopyRate::new(&loaded)?;
+    let us = median(device, 2, |_| copy.run(device, &from, &to))?;
+    let copied = 2.0 * bytes as f64 / us / 1e6;
+    let sink = device.alloc(4 * 1024 * 1024, 0)?;
+    let mma = MmaRate::new(&loaded)?;
+    let operations = mma.run(device, &sink, 32_768)?;
+    let us = median(device, 1, |_| mma.run(device, &sink, 32_768).map(drop))?;
+    let rate = operations as f64 / us / 1e6;
+    println!("copy {copied:.2} TB/s, mma.sync bf16 {rate:.0} TFLOP/s");
+    suite.evidence.ceilings.insert("copy_tb_s".to_string(), copied);
+    suite.evidence.ceilings.insert("mma_tflop_s".to_string(), rate);
+    Ok(())
+}
+
+/// A line a row.
+pub(crate) fn print(rows: &[SpeedRow]) {
+    for row in rows {
+        let peers: Vec<String> = row.peers.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
+        println!(
+            "{:<18} {:<62} {:>8.1} / {:>8.1} us  {:.2} TB/s  {:.0} TFLOP/s  [{}]",
+            row.image,
+            row.shape,
+            row.us,
+            row.us_again,
+            row.tb_s,
+            row.tflop_s,
+            peers.join(", ")
+        );
+    }
+}

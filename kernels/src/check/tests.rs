@@ -1,0 +1,72 @@
+use super::*;
+use crate::list::List;
+
+const LOG: &str = "ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'split_terms' for 'sm_90a'
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers
+ptxas info    : Compiling entry function 'split_gemm' for 'sm_90a'
+ptxas         .     16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 226 registers, used 1 barriers, 512 bytes smem
+";
+
+const SASS: &str = "    .section    .text.split_gemm,\"ax\",@progbits
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/              @!P0 HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+                                                                             /* 0x004fe2 */
+        /*0020*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0030*/                   LDL.64 R2, [R1] ;
+        /*0040*/                   EXIT ;
+    .section    .text.split_terms,\"ax\",@progbits
+        /*0000*/                   EXIT ;
+";
+
+#[test]
+fn the_assemblers_report_is_read() {
+    let found = resources(LOG);
+    let clean = Resources { entry: "split_terms".to_string(), registers: 32, ..Resources::default() };
+    let spilled = Resources {
+        entry: "split_gemm".to_string(),
+        registers: 226,
+        stack: 16,
+        spill_stores: 12,
+        spill_loads: 8,
+        shared: 512,
+    };
+    assert_eq!(found, [clean, spilled]);
+    assert!(resources("nothing of the kind").is_empty());
+}
+
+#[test]
+fn instructions_are_counted_by_kernel() {
+    let found = opcodes(SASS);
+    let product = &found["split_gemm"];
+    assert_eq!(product["HMMA.16816.F32.BF16"], 2);
+    assert_eq!(product["LDL.64"], 1);
+    assert_eq!(product["LDC"], 1);
+    assert_eq!(found["split_terms"].len(), 1);
+}
+
+#[test]
+fn each_breach_is_told() {
+    let list = List::read().unwrap();
+    let image = list.image("split-gemm-3").unwrap();
+    let found = breaches(image, "sm_90a", &resources(LOG), Some(&opcodes(SASS)));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("split_gemm") && found[0].contains("spill stores 12"), "{found:?}");
+    assert!(found[1].contains("1 LDL"), "{found:?}");
+    let clean =
+        LOG.replace("16 bytes stack frame, 12 bytes spill stores, 8", "0 bytes stack frame, 0 bytes spill stores, 0");
+    assert!(breaches(image, "sm_90a", &resources(&clean), None).is_empty());
+    let greedy = clean.replace("Used 226", "Used 256");
+    assert!(breaches(image, "sm_90a", &resources(&greedy), None)[0].contains("256 registers, at most 255"));
+    // 512 bytes of static shared memory on top of all that sm_120 has.
+    let mut full = image.clone();
+    full.entries[0].shared = 101_376;
+    assert!(breaches(&full, "sm_120a", &resources(&clean), None)[0].contains("101888 bytes of shared memory"));
+    let idle = SASS.replace("HMMA.16816.F32.BF16", "FFMA").replace("LDL", "LDS");
+    assert!(
+        breaches(image, "sm_90a", &resources(&clean), Some(&opcodes(&idle)))[0].contains("tensor cores are not used")
+    );
+    assert_eq!(breaches(image, "sm_90a", &[], None).len(), 2);
+}

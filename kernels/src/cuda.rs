@@ -1,0 +1,15 @@
+//! CUDA at run time: the compiler ([`nvrtc`]), the device with its memory, launches and clocks ([`Device`]), and one typed
+//! launcher a kernel, which checks shapes against buffers before anything runs.
+
+mod ceiling;
+mod device;
+mod gemm;
+mod loader;
+mod mla;
+pub mod nvrtc;
+
+pub use ceiling::{CopyRate, MmaRate};
+pub use device::{Buffer, Device, Graph};
+pub use gemm::{Gemm, GemmCall};
+pub use loader::{Loaded, Loader};
+pub use mla::{Mla, MlaCall};

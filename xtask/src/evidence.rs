@@ -1,0 +1,86 @@
+//! `cargo xtask evidence check`: every file under `kernels/evidence/` must speak for the sources as they are now.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use karat_kernels::evidence::{Evidence, stale};
+use karat_kernels::list::List;
+
+/// Options of `cargo xtask evidence`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Kind,
+}
+
+#[derive(clap::Subcommand)]
+enum Kind {
+    /// Fails where a source changed since it was measured, a bound is broken, or a kernel has no evidence.
+    Check,
+    /// Puts a run's file where it belongs, if it is whole.
+    Add {
+        /// evidence.json of a run.
+        file: PathBuf,
+    },
+}
+
+/// Runs it.
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let folder = root.join("kernels/evidence");
+    match &args.command {
+        Kind::Check => check(&folder),
+        Kind::Add { file } => {
+            let mut evidence = Evidence::read(file)?;
+            // A run may have tried images that weren't kept.
+            let list = List::read()?;
+            let listed = |name: &str| list.images.iter().any(|image| image.name == name);
+            evidence.images.retain(|row| listed(&row.image));
+            evidence.correctness.retain(|row| listed(&row.image));
+            evidence.speed.retain(|row| listed(&row.image));
+            complain(file, &evidence)?;
+            let name: String = evidence.device.name.to_lowercase().split_whitespace().collect::<Vec<_>>().join("-");
+            std::fs::create_dir_all(&folder)?;
+            let text = serde_json::to_string_pretty(&evidence)? + "\n";
+            std::fs::write(folder.join(format!("{name}.json")), text)?;
+            println!("evidence: kernels/evidence/{name}.json");
+            Ok(())
+        }
+    }
+}
+
+fn check(folder: &Path) -> Result<()> {
+    let mut files: Vec<PathBuf> = match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?,
+        Err(_) => Vec::new(),
+    };
+    files.retain(|f| f.extension().is_some_and(|e| e == "json"));
+    files.sort();
+    if files.is_empty() {
+        bail!("no evidence under {}", folder.display());
+    }
+    for file in &files {
+        let evidence = Evidence::read(file)?;
+        complain(file, &evidence)?;
+        println!(
+            "evidence: {} of {}: {} images, {} rows of correctness, {} of speed",
+            evidence.device.name,
+            evidence.date,
+            evidence.images.len(),
+            evidence.correctness.len(),
+            evidence.speed.len()
+        );
+    }
+    Ok(())
+}
+
+fn complain(file: &Path, evidence: &Evidence) -> Result<()> {
+    let found = stale(&List::read()?, evidence)?;
+    if !found.is_empty() {
+        bail!(
+            "{} is no evidence for these sources; measure again (cargo xtask gpu-suite):\n  {}",
+            file.display(),
+            found.join("\n  ")
+        );
+    }
+    Ok(())
+}
