@@ -96,8 +96,6 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
         // Built, but computed in full: what the first run left in the cache doesn't count.
         out.push(Step::new("audit-warm", seconds(60), audit).with_env("KARAT_NO_CACHE", "1"));
     }
-    // Says that it is skipped where there is no valgrind.
-    out.push(Step::new("counts", seconds(300), "cargo xtask counts"));
     out
 }
 
