@@ -156,7 +156,7 @@ fn notes(checker: &Checker, drafted: bool, lacks: Option<&str>, ask: &Histories)
     if ask.histories.contains(&Served::Speculative) {
         out.push(match (drafted, lacks) {
             (false, _) => "drafts are made up by the seed: the model has no MTP block".to_string(),
-            (true, Some(lacks)) => format!("drafts are made up by the seed: of the path's own MTP block's {lacks}"),
+            (true, Some(lacks)) => format!("drafts are made up by the seed: with the path's own MTP block's, {lacks}"),
             (true, None) => {
                 "drafts: the path's own MTP block; from the second on with the model's streams, not the block's own"
                     .to_string()
