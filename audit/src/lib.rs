@@ -43,7 +43,10 @@ pub use candidate::Candidate;
 pub use error::{Error, Result};
 pub use expected::{expected_because, expected_verdict};
 pub use facts::{Facts, LayerFacts};
-pub use histories::{Checked, Checker, Difference, FromGolden, Histories, HistoriesReport, HistoryRow, histories};
+pub use histories::{
+    Added, Checked, Checker, Difference, FromGolden, Histories, HistoriesReport, HistoryRun, OfSequence, Same,
+    histories,
+};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use patch_rows::Calls;

@@ -15,11 +15,11 @@ mod write;
 
 pub use cell::{BadCell, Cell};
 pub use error::{Error, Result};
-pub use judge::{Evidence, Policy, judge, row_verdict};
+pub use judge::{Evidence, Policy, history_verdict, judge, row_verdict};
 pub use read::{read, read_table};
 pub use run::{CacheUse, Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
-pub use tables::{FlipRow, PatchRow, RecallRow, TapRow, TokenRow};
+pub use tables::{FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
 pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};
 pub use write::write;
 
@@ -40,13 +40,16 @@ pub struct Bundle {
     pub recall: Vec<RecallRow>,
     /// One row a speed patch.
     pub patches: Vec<PatchRow>,
+    /// One row a history, sequence and comparison.
+    pub histories: Vec<HistoryRow>,
 }
 
 impl Bundle {
     /// What the verdict is a function of.
     pub fn evidence(&self) -> Evidence<'_> {
         let (taps, flips, patches) = (&self.taps, &self.flips, &self.patches);
-        Evidence { taps, flips, patches, recall: &self.recall, findings: &self.run.findings }
+        let (recall, histories) = (&self.recall, &self.histories);
+        Evidence { taps, flips, patches, recall, histories, findings: &self.run.findings }
     }
 }
 

@@ -45,6 +45,7 @@ pub fn read(dir: &Path) -> Result<Bundle> {
         flips: table(dir, &run)?,
         recall: table(dir, &run)?,
         patches: table(dir, &run)?,
+        histories: table(dir, &run)?,
         run,
     })
 }

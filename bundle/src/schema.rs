@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{BadCell, tables};
 
 /// Version of the csv columns and of both json files. It changes when the schema hash does.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// A column as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +79,7 @@ pub fn schema_hash() -> String {
     describe::<tables::FlipRow>(&mut text);
     describe::<tables::RecallRow>(&mut text);
     describe::<tables::PatchRow>(&mut text);
+    describe::<tables::HistoryRow>(&mut text);
     hex(&Sha256::digest(text.as_bytes()))
 }
 

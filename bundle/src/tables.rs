@@ -266,6 +266,76 @@ table! {
 }
 
 table! {
+    /// One comparison of one history of one sequence: with the path's own cold run, by owner tags, or with golden.
+    HistoryRow = "histories.csv" {
+        /// Scenario, or the token file's name.
+        scenario: String,
+        /// Sequence (conversation) id.
+        sequence: String,
+        /// How the engine came to the final context: cold, warm, chunked, after-abort, ...
+        history: String,
+        /// With what: cold run (the path's own), owners (tags in the place of numbers) or golden.
+        against: String,
+        /// pages (rows as they are read, and after the last token), logits, mtp logits, content (KV after the last token),
+        /// top ids, experts or entries.
+        what: String,
+        /// Rows, positions or decisions that were compared.
+        compared: u64,
+        /// Those of them that differ.
+        differs: u64,
+        /// Unit of value and tolerance: rows (that differ in a bit, or are another's), max_over_max, changed (decisions), or
+        /// flips_added_to_stock (most likely ids changed here alone less those that stock's cold run alone changes).
+        gate: String,
+        /// The difference in the gate's unit.
+        value: Option<f64>,
+        /// Largest value that passes; empty where the row is reported, not judged.
+        tolerance: Option<f64>,
+        /// Largest difference of two numbers; infinite when one is none.
+        largest: Option<f64>,
+        /// Layer of the first place that differs (the farthest one, against golden); mtp.N; empty in the logits.
+        layer: String,
+        /// Tensor there.
+        tensor: String,
+        /// Page pool there.
+        pool: String,
+        /// Physical page.
+        page: Option<u64>,
+        /// Row in the page.
+        page_row: Option<u64>,
+        /// Position (for an entry the last of its window).
+        position: Option<u64>,
+        /// Element of the row.
+        element: Option<u64>,
+        /// What the history has there.
+        found: Option<f64>,
+        /// What it is compared with has there.
+        expected: Option<f64>,
+        /// Whose row stands there.
+        owner_found: String,
+        /// Whose row the reader wants.
+        owner_expected: String,
+        /// Which forward call reads it.
+        read_by: String,
+        /// The smallest history found that still differs: requests and actions.
+        minimal: String,
+        /// What the history never did, though it is named after it; empty when it did.
+        missing: String,
+        /// Forward calls of the whole history.
+        calls: u64,
+        /// Rows that it computed.
+        rows: u64,
+        /// Those of a position that was computed before.
+        rows_again: u64,
+        /// Positions of the final contexts whose row another request computed.
+        rows_reused: u64,
+        /// Rows computed in decode.
+        rows_decoded: u64,
+        /// pass, fail or unproven; empty when the row is not judged.
+        verdict: Option<Verdict>,
+    }
+}
+
+table! {
     /// One speed patch.
     PatchRow = "patches.csv" {
         /// Patch id.

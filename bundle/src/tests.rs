@@ -37,20 +37,21 @@ fn sample() -> Bundle {
         flips: vec![flip],
         recall: vec![],
         patches: vec![patch],
+        histories: vec![HistoryRow { largest: Some(f64::INFINITY), page: Some(3), ..HistoryRow::default() }],
     }
 }
 
 /// `NaN != NaN`: bundles are compared by what they print.
 fn same(a: &Bundle, b: &Bundle) -> bool {
-    format!("{:?}", (&a.verdict, &a.taps, &a.tokens, &a.flips, &a.recall, &a.patches))
-        == format!("{:?}", (&b.verdict, &b.taps, &b.tokens, &b.flips, &b.recall, &b.patches))
+    format!("{:?}", (&a.verdict, &a.taps, &a.tokens, &a.flips, &a.recall, &a.patches, &a.histories))
+        == format!("{:?}", (&b.verdict, &b.taps, &b.tokens, &b.flips, &b.recall, &b.patches, &b.histories))
 }
 
 #[test]
 fn columns_change_only_with_the_schema_version() {
     // Columns are an interface. When this fails: raise SCHEMA_VERSION, note it in the changelog, then change the hash.
-    assert_eq!(SCHEMA_VERSION, 2);
-    assert_eq!(schema_hash(), "e213425d09e55db2af8b7f2948696327ffa5dd47ca98b22a490bf3d9dd846a3d");
+    assert_eq!(SCHEMA_VERSION, 3);
+    assert_eq!(schema_hash(), "8e684daa7617c055d567be3ed891346baadad56a198037d85ff082dc357eb574");
 }
 
 #[test]
@@ -82,6 +83,11 @@ fn the_promised_columns_are_there_in_their_order() {
     starts::<PatchRow>(
         "patch profile phases risk claimed_error measured_error calls_prefill calls_decode largest_prefill state \
          speedup added_kl added_flips recall_lost expected_verdict verdict",
+    );
+    starts::<HistoryRow>(
+        "scenario sequence history against what compared differs gate value tolerance largest layer tensor pool page \
+         page_row position element found expected owner_found owner_expected read_by minimal missing calls rows \
+         rows_again rows_reused rows_decoded verdict",
     );
 }
 

@@ -54,6 +54,7 @@ fn fill(dir: &Path, bundle: &Bundle) -> Result<()> {
         table(dir, &bundle.flips)?,
         table(dir, &bundle.recall)?,
         table(dir, &bundle.patches)?,
+        table(dir, &bundle.histories)?,
     ];
     for (name, info) in &mut tables {
         run.tables.insert((*name).to_string(), std::mem::take(info));

@@ -8,6 +8,7 @@ mod arith;
 mod identity;
 mod layer;
 mod linear;
+mod mtp;
 mod ops;
 mod optimized;
 mod patch_sets;

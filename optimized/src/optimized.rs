@@ -175,7 +175,7 @@ impl Optimized {
         x.data.as_f32("streams").map(|_| ())
     }
 
-    fn taps<'a>(&'a self, see: &'a mut dyn Visitor, block: Block, segment: &Segment) -> Taps<'a> {
+    pub(crate) fn taps<'a>(&'a self, see: &'a mut dyn Visitor, block: Block, segment: &Segment) -> Taps<'a> {
         let rows = &self.schedule.rows[segment.rows.clone()];
         Taps { see, block, config: self.config(), kind: LayerKind::Sliding, rows }
     }
@@ -203,14 +203,25 @@ impl Optimized {
     }
 
     pub(crate) fn head_lane(&self, w: &HeadWeights, lane: &mut Lane<'_>) -> karat_seam::Result<Tensor> {
-        self.check_streams(lane.x)?;
+        self.head_rows(w, Block::Head, lane.x, &mut *lane.see)
+    }
+
+    /// Logits `[rows,V]` of streams, as the head of the model or of an MTP block.
+    pub(crate) fn head_rows(
+        &self,
+        w: &HeadWeights,
+        block: Block,
+        streams: &Streams,
+        see: &mut dyn Visitor,
+    ) -> karat_seam::Result<Tensor> {
+        self.check_streams(streams)?;
         let config = self.config();
         let width = config.hc_mult * config.hidden_size;
-        let x = lane.x.data.as_f32("streams")?;
-        let mut out = Vec::with_capacity(lane.x.rows.len() * config.vocab_size);
+        let x = streams.data.as_f32("streams")?;
+        let mut out = Vec::with_capacity(streams.rows.len() * config.vocab_size);
         for segment in &self.schedule.segments {
             let rules = self.resolved.rules(segment.phase);
-            let mut taps = self.taps(lane.see, Block::Head, segment);
+            let mut taps = self.taps(&mut *see, block, segment);
             let mut h = x[segment.rows.start * width..segment.rows.end * width].to_vec();
             taps.show(Tap::HFinal, &mut h)?;
             let mut collapsed = head::head_collapse(rules, config, &w.hc, &h);
@@ -220,7 +231,7 @@ impl Optimized {
             self.counters.ran(&self.resolved, Op::HeadLogits, segment);
             out.extend(logits);
         }
-        Ok(Tensor::f32([lane.x.rows.len(), config.vocab_size], out))
+        Ok(Tensor::f32([streams.rows.len(), config.vocab_size], out))
     }
 }
 
@@ -232,16 +243,18 @@ pub(crate) struct HeadWeights {
 }
 
 impl HeadWeights {
-    pub(crate) fn load(checkpoint: &Checkpoint, plans: &[&Resolved]) -> Result<Self> {
+    /// The head of the model (no prefix) or of an MTP block (`mtp.0.`); the table is shared.
+    pub(crate) fn load(checkpoint: &Checkpoint, plans: &[&Resolved], prefix: &str) -> Result<Self> {
+        let vector = |name: &str, len| vector(checkpoint, &format!("{prefix}{name}"), len);
         let config = checkpoint.config();
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
-        let mix = vector(checkpoint, "hc_head_fn", hc * width)?;
+        let mix = vector("hc_head_fn", hc * width)?;
         let hc = HcWeights {
             mix: Linear::dense(mix, width, &[Product::F32])?,
-            base: vector(checkpoint, "hc_head_base", hc)?,
-            scale: vector(checkpoint, "hc_head_scale", 1)?,
+            base: vector("hc_head_base", hc)?,
+            scale: vector("hc_head_scale", 1)?,
         };
-        let norm = vector(checkpoint, "norm.weight", config.hidden_size)?;
+        let norm = vector("norm.weight", config.hidden_size)?;
         let head = Linear::load(checkpoint, "head", &distinct(plans, |r| r.lm_head))?;
         Ok(Self { hc, norm, head })
     }
@@ -270,7 +283,7 @@ impl Path for Optimized {
     }
 
     fn blocks(&self) -> Blocks {
-        Blocks { layers: self.config().num_hidden_layers() as u16, mtp: 0 }
+        Blocks { layers: self.config().num_hidden_layers() as u16, mtp: self.config().mtp.len() as u16 }
     }
 
     fn phase_of(&self, row: RowId) -> Phase {
@@ -291,8 +304,12 @@ impl Path for Optimized {
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
         self.pool().install(|| {
-            let w = HeadWeights::load(&self.checkpoint, &[&self.resolved]).map_err(karat_seam::Error::source)?;
+            let w = HeadWeights::load(&self.checkpoint, &[&self.resolved], "").map_err(karat_seam::Error::source)?;
             lanes.iter_mut().map(|lane| self.head_lane(&w, lane)).collect()
         })
+    }
+
+    fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
+        self.pool().install(|| self.mtp_lanes(i, lanes, next))
     }
 }

@@ -68,7 +68,7 @@ impl Together for PatchSets {
         let Some(first) = paths.first() else { return Ok(()) };
         let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
         first.pool().install(|| {
-            let w = HeadWeights::load(&first.checkpoint, &plans).map_err(Error::source)?;
+            let w = HeadWeights::load(&first.checkpoint, &plans, "").map_err(Error::source)?;
             paths.iter().zip(lanes).try_for_each(|(path, lane)| path.head_lane(&w, lane).map(|_| ()))
         })
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use karat_bundle::Row;
-use karat_bundle::tables::{FlipRow, PatchRow, RecallRow, TapRow, TokenRow};
+use karat_bundle::tables::{FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
 
 const START: &str = "<!-- columns: made from the schema by the test `docs`; KARAT_UPDATE_DOCS=1 writes them anew -->\n";
 const END: &str = "<!-- end of columns -->\n";
@@ -30,6 +30,7 @@ fn the_columns_in_the_docs_are_those_of_the_schema() {
     columns::<FlipRow>(&mut want);
     columns::<RecallRow>(&mut want);
     columns::<PatchRow>(&mut want);
+    columns::<HistoryRow>(&mut want);
     want.push('\n');
     let text = std::fs::read_to_string(formats_md()).expect("docs/formats.md is committed");
     let (before, rest) = text.split_once(START).expect("the columns have a start mark");

@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use karat_audit::{Checked, Checker};
+use karat_audit::{Checked, Checker, OfSequence};
 use karat_model::{Checkpoint, new_model};
-use karat_optimized::serving::{Action, Event, Geometry, Part, Piece, Pool, Program, Script, Served, Setup, Work};
+use karat_optimized::serving::{Action, Event, Geometry, Part, Piece, Pool, Program, Row, Script, Served, Setup, Work};
 use karat_optimized::{History, Optimized, Plan, Stock};
-use karat_seam::{NoTaps, Requests, Sequence};
+use karat_seam::{NoTaps, Phase, Requests, Sequence};
 use karat_tests::{bits, cold_run};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -48,6 +48,7 @@ fn assert_right(what: &str, checked: &Checked) {
     let golden = checked.golden.as_ref().unwrap();
     assert_eq!((golden.top, golden.decisions), (0, (0, 0)), "{what}");
     assert!(golden.logits <= 1e-5 && golden.content <= 1e-5, "{what}: {golden:?}");
+    assert!(golden.mtp.is_none_or(|mtp| mtp <= 1e-5), "{what}: {golden:?}");
 }
 
 #[test]
@@ -70,6 +71,57 @@ fn quantised_histories_are_the_cold_run_too() {
         let checked = checker.check(history.name(), &history.script(&requests, geometry(), 6)).unwrap();
         assert!(checked.is_same(), "{history}: {:?}", checked.difference);
     }
+}
+
+#[test]
+fn drafts_of_the_mtp_block_are_verified_and_rolled_back() {
+    let requests = conversations();
+    for stock in [Stock::None, Stock::Official] {
+        let mut checker = checker(stock, &requests);
+        let drafts = checker.drafts().unwrap().expect("the model has an MTP block");
+        let script = Served::Speculative.script(&requests, geometry(), 5).with_guesses(&drafts);
+        let program = script.program().unwrap();
+        // What is verified is what the block drafts.
+        let pieces = program.pieces().map(|p| &program.rows[p.rows.clone()]);
+        let verified: Vec<&Row> =
+            pieces.filter(|rows| rows[0].phase == Phase::Decode).flat_map(|rows| &rows[1..]).collect();
+        let drafted = |row: &&Row| drafts[row.id.seq as usize][row.id.pos as usize] == row.token;
+        assert!(verified.len() > 20 && verified.iter().all(drafted), "{stock}");
+        let checked = checker.check("speculative", &script).unwrap();
+        assert!(checked.is_same(), "{stock}: {:?} {:?}", checked.difference, checked.misplaced);
+        for of in &checked.sequences {
+            let mtp = of.mtp.as_ref().unwrap();
+            assert_eq!((mtp.compared as usize, mtp.differs), (requests_len(&requests, &of.name), 0), "{stock}");
+        }
+        if stock == Stock::None {
+            assert_right("speculative", &checked);
+            assert!(checked.golden.unwrap().mtp.is_some());
+        }
+    }
+}
+
+fn requests_len(requests: &Requests, name: &str) -> usize {
+    requests.seqs.iter().find(|s| s.id == name).unwrap().ids.len()
+}
+
+/// Carried compressor rows are rounded where a forward call ends. With the cold run cut at the same places every history is
+/// that run bit for bit; without the cuts it could not be.
+#[test]
+fn rounded_compressor_state_is_the_cold_run_that_is_cut_alike() {
+    let requests = conversations();
+    let plan = Plan { patches: vec!["bf16-compressor-state".into()], ..plan(Stock::Official) };
+    let mut checker = Checker::new(mini(), requests.clone(), plan, geometry(), 2).unwrap();
+    assert!(checker.rounds_state());
+    checker.run_golden().unwrap();
+    let mut logits = std::collections::BTreeSet::new();
+    for history in Served::ALL {
+        let checked = checker.check(history.name(), &history.script(&requests, geometry(), 6)).unwrap();
+        assert!(checked.is_same(), "{history}: {:?} {:?}", checked.difference, checked.misplaced);
+        assert!(checked.sequences.iter().all(|s| s.pages.compared > 100), "{history}");
+        let kl = |of: &OfSequence| of.positions.iter().map(|(_, p)| p.kl.to_bits()).collect::<Vec<u64>>();
+        logits.insert(checked.sequences.iter().map(kl).collect::<Vec<_>>());
+    }
+    assert!(logits.len() > 3, "the cuts are seen in the logits: {}", logits.len());
 }
 
 /// Pages don't change what a sequence alone computes: the cold history against the plain form, which has none.
@@ -110,7 +162,7 @@ fn scripts(requests: &Requests) -> impl Strategy<Value = Script> + use<> {
             let last = (0u32..).zip(seqs.iter().zip(&decode)).map(|(seq, (ids, decode))| {
                 let end = ids.len() as u32;
                 let decode = std::iter::once(end - (*decode as u32).min(end)..end).collect();
-                Work { seq, ids: ids.clone(), decode, last: true, drafts }
+                Work { seq, ids: ids.clone(), decode, last: true, drafts, guesses: Arc::default() }
             });
             let mut works: Vec<Work> = last.collect();
             for (i, (of, len, decoded, strays)) in company.into_iter().enumerate() {
@@ -122,7 +174,7 @@ fn scripts(requests: &Requests) -> impl Strategy<Value = Script> + use<> {
                 }
                 let seq = if i % 2 == 0 { of as u32 } else { (seqs.len() + i) as u32 };
                 let decode = std::iter::once(end - (decoded as u32).min(end)..end).collect();
-                works.push(Work { seq, ids: ids.into(), decode, last: false, drafts });
+                works.push(Work { seq, ids: ids.into(), decode, last: false, drafts, guesses: Arc::default() });
             }
             let longest = seqs.iter().map(|ids| ids.len()).max().unwrap_or(1);
             let pages = geometry.pages(longest.max(60)) + spare;

@@ -1,19 +1,25 @@
 //! Runs one history and compares it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use karat_diff::logits::{Position, positions};
 use karat_model::Checkpoint;
 use karat_optimized::serving::{Facts, Geometry, Misplaced, Paged, Program, Script, check_owners};
-use karat_optimized::{Optimized, Plan};
+use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, Path, Phase, Requests, RowId};
+use karat_seam::{Phase, Requests, RowId, Tensor};
 
-use super::compare::{Compare, Difference, first_element};
-use super::golden::{self, FromGolden, Ran};
-use super::yardstick::{self, Keep, Yardstick};
+use super::compare::{Compare, Difference, Same, logits};
+use super::drafts;
+use super::flips::Added;
+use super::golden::{self, FromGolden};
+use super::pass::{Ran, mtp_block, run};
+use super::yardstick::{self, Cut, Keep, Yardstick};
 use crate::Result;
+
+/// Ids whose overlap is measured.
+const TOP_K: usize = 10;
 
 /// What came of a history.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +32,31 @@ pub struct Checked {
     pub difference: Option<Difference>,
     /// Rows of state that were compared with the cold run's.
     pub compared: u64,
-    /// Distance from golden, when golden was run.
+    /// Distance from golden over all sequences, when golden was run.
     pub golden: Option<FromGolden>,
+    /// The same one by one, in the order of the requests.
+    pub sequences: Vec<OfSequence>,
+    /// Executions of each patch.
+    pub calls: BTreeMap<&'static str, u64>,
+}
+
+/// What came of one sequence in a history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OfSequence {
+    /// Its name.
+    pub name: String,
+    /// Rows that are read from pages, against the cold run.
+    pub pages: Same,
+    /// Logits against the cold run, position by position.
+    pub logits: Same,
+    /// The same of the first MTP block, where there is one.
+    pub mtp: Option<Same>,
+    /// Distance from golden.
+    pub golden: Option<FromGolden>,
+    /// Most likely ids changed, against those that stock's cold run changes.
+    pub added: Option<Added>,
+    /// Logits against golden, by position, with the phase in which they were computed.
+    pub positions: Vec<(Phase, Position)>,
 }
 
 impl Checked {
@@ -35,6 +64,15 @@ impl Checked {
     pub fn is_same(&self) -> bool {
         self.misplaced.is_none() && self.difference.is_none()
     }
+}
+
+/// Golden's run, and stock's distance from it.
+struct Trusted {
+    ran: Ran,
+    /// Logits `[n,V]` by sequence.
+    tensors: Vec<Tensor>,
+    /// Stock's cold run against golden; `None` where the path is stock itself.
+    stock: Option<Vec<Vec<Position>>>,
 }
 
 /// One path on one set of requests.
@@ -46,8 +84,10 @@ pub struct Checker {
     threads: usize,
     /// True when decode has prefill's rules: phases then change no bit, and one cold run is enough.
     one_rule: bool,
-    yardsticks: BTreeMap<Vec<Vec<Phase>>, Arc<Yardstick>>,
-    golden: Option<Ran>,
+    /// True when compressor rows are rounded where a forward call ends: the cold run is then cut where the history is.
+    rounds_state: bool,
+    yardsticks: BTreeMap<Vec<Cut>, Arc<Yardstick>>,
+    golden: Option<Trusted>,
 }
 
 impl Checker {
@@ -64,41 +104,87 @@ impl Checker {
     ) -> Result<Self> {
         let plain = Optimized::new(checkpoint.clone(), requests.clone(), plan.clone(), threads)?;
         let (prefill, decode) = (plain.numerics(Phase::Prefill), plain.numerics(Phase::Decode));
-        if prefill.compress_state.rounds() || decode.compress_state.rounds() {
-            return Err(karat_model::Error::usage(
-                "compressor state that is rounded between forward calls depends on the history",
-            )
-            .at("--histories")
-            .expected("rules with compressor state in f32")
-            .found(plan.patches.join(", "))
-            .hint("--without bf16-compressor-state")
-            .into());
-        }
-        let one_rule = prefill == decode;
+        let rounds_state = prefill.compress_state.rounds() || decode.compress_state.rounds();
+        let one_rule = prefill == decode && !rounds_state;
         let yardsticks = BTreeMap::new();
-        Ok(Self { checkpoint, requests, plan, geometry, threads, one_rule, yardsticks, golden: None })
+        Ok(Self { checkpoint, requests, plan, geometry, threads, one_rule, rounds_state, yardsticks, golden: None })
     }
 
-    /// Runs golden, so that histories are compared with it too.
+    /// True when compressor rows are rounded where a forward call ends, so that the cold run is cut where a history is.
+    pub fn rounds_state(&self) -> bool {
+        self.rounds_state
+    }
+
+    /// True for the path that must be within golden's own tolerance: f32, nothing rounded.
+    pub fn is_control(&self) -> bool {
+        self.plan.stock == Stock::None && self.plan.patches.is_empty()
+    }
+
+    /// Runs golden and, under patches, stock, so that histories are compared with golden too.
     ///
     /// # Errors
-    /// Those of golden.
+    /// Those of the paths.
     pub fn run_golden(&mut self) -> Result<()> {
         let golden = Golden::new(self.checkpoint.clone(), self.requests.clone(), Mode::F32, self.threads)?;
-        let rows: Vec<Vec<usize>> = self.sequences(|first, n| (first..first + n).collect());
-        self.golden = Some(run(&golden, &rows)?);
+        let rows = self.cold_rows();
+        let next = self.cold_next();
+        let ran = run(&golden, &rows, &next)?;
+        let vocab = self.vocab();
+        let tensor = |l: &Vec<f32>| Tensor::f32([l.len() / vocab, vocab], l.clone());
+        let tensors: Vec<Tensor> = ran.logits.iter().map(tensor).collect();
+        let mut trusted = Trusted { ran, tensors, stock: None };
+        if !self.plan.patches.is_empty() {
+            let plan = Plan { stock: self.plan.stock, patches: Vec::new(), history: History::Cold };
+            let stock = Optimized::new(self.checkpoint.clone(), self.requests.clone(), plan, self.threads)?;
+            let stock = run(&stock, &rows, &[])?.logits;
+            trusted.stock = Some(self.positions(&trusted.tensors, &stock)?);
+        }
+        self.golden = Some(trusted);
         Ok(())
     }
 
-    /// Something of each sequence: `f` gets its first row in a cold run and its length.
-    fn sequences<T>(&self, f: impl Fn(usize, usize) -> T) -> Vec<T> {
+    fn vocab(&self) -> usize {
+        self.checkpoint.config().vocab_size
+    }
+
+    /// Rows of each sequence in a cold run.
+    fn cold_rows(&self) -> Vec<Vec<usize>> {
         let mut first = 0;
         let each = self.requests.seqs.iter().map(|s| {
-            let out = f(first, s.ids.len());
+            let rows = (first..first + s.ids.len()).collect();
             first += s.ids.len();
-            out
+            rows
         });
         each.collect()
+    }
+
+    /// The id after each row of a cold run (after the last of a sequence its own), for an MTP block; none without one.
+    fn cold_next(&self) -> Vec<u32> {
+        match mtp_block(self.checkpoint.config()) {
+            None => Vec::new(),
+            Some(_) => self.requests.seqs.iter().flat_map(|s| drafts::next_ids(&s.ids)).collect(),
+        }
+    }
+
+    /// Logits of each sequence against golden's.
+    fn positions(&self, golden: &[Tensor], logits: &[Vec<f32>]) -> Result<Vec<Vec<Position>>> {
+        let each = golden.iter().zip(logits).enumerate();
+        each.map(|(seq, (golden, own))| self.positions_of(seq, golden, own)).collect()
+    }
+
+    fn positions_of(&self, seq: usize, golden: &Tensor, own: &[f32]) -> Result<Vec<Position>> {
+        let ids = &self.requests.seqs[seq].ids;
+        let next: Vec<Option<u32>> = (1..=ids.len()).map(|p| ids.get(p).copied()).collect();
+        let own = Tensor::f32([own.len() / self.vocab(), self.vocab()], own.to_vec());
+        Ok(positions(golden, &own, &next, TOP_K)?)
+    }
+
+    /// For each sequence the token that the path's own MTP block drafts for each position; `None` without such a block.
+    ///
+    /// # Errors
+    /// Those of the path.
+    pub fn drafts(&self) -> Result<Option<Vec<Arc<[u32]>>>> {
+        drafts::of(&self.checkpoint, &self.requests, &self.plan, self.threads)
     }
 
     /// Runs a history and compares it.
@@ -118,23 +204,75 @@ impl Checker {
         for (request, _, its) in program.done() {
             rows[program.requests[request].0 as usize] = its.to_vec();
         }
-        let phases = rows.iter().map(|rows| rows.iter().map(|r| program.rows[*r].phase).collect()).collect();
-        let yardstick = self.yardstick(phases)?;
+        let (cuts, final_pieces) = self.cuts(&program, &rows);
+        let yardstick = self.yardstick(cuts)?;
         let names: Vec<String> = self.requests.seqs.iter().map(|s| s.id.clone()).collect();
-        let layers = (0u16..).zip(self.checkpoint.config().layers.iter().copied());
+        let (vocab, config) = (self.vocab(), self.checkpoint.config().clone());
+        let mtp = mtp_block(&config).filter(|_| geometry.speculative);
+        let mtp_layers = config.mtp.iter().take(usize::from(mtp.is_some()));
+        let layers = (0u16..).zip(config.layers.iter().chain(mtp_layers).copied());
         let misplaced = check_owners(&program, &geometry, layers);
         let facts = Facts::of(&program);
         let ids: Vec<Vec<RowId>> = rows.iter().map(|rows| rows.iter().map(|r| program.rows[*r].id).collect()).collect();
-        let config = self.checkpoint.config().clone();
-        let compare = Arc::new(Compare::new(yardstick.clone(), geometry, config, &program, &names));
-        let paged = Paged { name: name.to_string(), geometry, program, watch: Some(compare.clone()) };
-        let ran = run(&self.serve(paged)?, &rows)?;
-        let read = compare.first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let vocab = self.checkpoint.config().vocab_size;
-        let difference = read.or_else(|| logits(&ran.logits, &yardstick.logits, &names, vocab));
-        let compared = compare.read.load(Ordering::Relaxed);
-        let golden = self.golden.as_ref().map(|golden| golden::compare(&ran, golden, &ids, vocab));
-        Ok(Checked { facts, misplaced, difference, compared, golden })
+        let phases: Vec<Vec<Phase>> =
+            rows.iter().map(|rows| rows.iter().map(|r| program.rows[*r].phase).collect()).collect();
+        let next: Vec<u32> = mtp.map_or_else(Vec::new, |_| program.rows.iter().map(|r| r.next).collect());
+        let only = self.rounds_state.then_some(final_pieces);
+        let compare = Arc::new(Compare::new(yardstick.clone(), geometry, config, &program, &names, only));
+        let path = self.serve(Paged { name: name.to_string(), geometry, program, watch: Some(compare.clone()) })?;
+        let ran = run(&path, &rows, &next)?;
+        let calls = path.coverage().patches.iter().map(|p| (p.name, p.prefill + p.decode)).collect();
+        let found = compare.found();
+        let mut sequences = Vec::new();
+        for (seq, (name, pages)) in names.into_iter().zip(found.pages).enumerate() {
+            let same = logits(&ran.logits[seq], &yardstick.logits[seq], &name, vocab);
+            let mtp = ran.mtp.get(seq).zip(yardstick.mtp.get(seq)).map(|(own, cold)| logits(own, cold, &name, vocab));
+            let mut of =
+                OfSequence { name, pages, logits: same, mtp, golden: None, added: None, positions: Vec::new() };
+            if let Some(trusted) = &self.golden {
+                of.golden = Some(golden::compare(&ran, &trusted.ran, seq, &ids[seq], vocab));
+                let own = match of.logits.differs {
+                    0 => yardstick.positions[seq].clone(),
+                    _ => self.positions_of(seq, &trusted.tensors[seq], &ran.logits[seq])?,
+                };
+                let stock = trusted.stock.as_ref().unwrap_or(&yardstick.positions);
+                of.added = Some(Added::of(&own, &stock[seq], vocab));
+                of.positions = phases[seq].iter().copied().zip(own).collect();
+            }
+            sequences.push(of);
+        }
+        let of_logits = || sequences.iter().find_map(|s| s.logits.first.clone());
+        let of_mtp = || sequences.iter().find_map(|s| s.mtp.as_ref()?.first.clone());
+        Ok(Checked {
+            facts,
+            misplaced,
+            difference: found.first.or_else(of_logits).or_else(of_mtp),
+            compared: sequences.iter().map(|s| s.pages.compared).sum(),
+            golden: sequences.iter().filter_map(|s| s.golden.clone()).reduce(|a, b| a.with(&b)),
+            sequences,
+            calls,
+        })
+    }
+
+    /// How the cold run must be cut to compute what a history computed, and the pieces whose rows stand in its end.
+    fn cuts(&self, program: &Program, rows: &[Vec<usize>]) -> (Vec<Cut>, BTreeSet<usize>) {
+        let mut piece_of = vec![usize::MAX; program.rows.len()];
+        for (j, piece) in program.pieces().enumerate() {
+            piece_of[piece.rows.clone()].fill(j);
+        }
+        let mut pieces = BTreeSet::new();
+        let cut = |(rows, sequence): (&Vec<usize>, &karat_seam::Sequence)| {
+            pieces.extend(rows.iter().map(|r| piece_of[*r]));
+            let phases: Vec<Phase> = rows.iter().map(|r| program.rows[*r].phase).collect();
+            if self.one_rule {
+                return Cut { phases: vec![Phase::Prefill; sequence.ids.len()], starts: Vec::new() };
+            }
+            let begins = |(_, pair): &(u32, &[usize])| piece_of[pair[0]] != piece_of[pair[1]];
+            let starts = (1u32..).zip(rows.windows(2)).filter(begins).map(|(p, _)| p);
+            Cut { phases, starts: if self.rounds_state { starts.collect() } else { Vec::new() } }
+        };
+        let cuts = rows.iter().zip(&self.requests.seqs).map(cut).collect();
+        (cuts, pieces)
     }
 
     fn serve(&self, paged: Paged) -> Result<Optimized> {
@@ -142,54 +280,20 @@ impl Checker {
         Ok(Optimized::serve(checkpoint, requests, self.plan.clone(), paged, self.threads)?)
     }
 
-    /// The cold run with these phases.
-    fn yardstick(&mut self, phases: Vec<Vec<Phase>>) -> Result<Arc<Yardstick>> {
-        let phases = if self.one_rule { self.sequences(|_, n| vec![Phase::Prefill; n]) } else { phases };
-        if let Some(known) = self.yardsticks.get(&phases) {
+    /// The cold run that is cut so.
+    fn yardstick(&mut self, cuts: Vec<Cut>) -> Result<Arc<Yardstick>> {
+        if let Some(known) = self.yardsticks.get(&cuts) {
             return Ok(known.clone());
         }
         let keep = Arc::new(Keep::default());
-        let path = self.serve(yardstick::program(&self.requests, self.geometry, &phases, keep.clone())?)?;
-        let rows: Vec<Vec<usize>> = self.sequences(|first, n| (first..first + n).collect());
-        let logits = run(&path, &rows)?.logits;
-        let made = Arc::new(Yardstick { rows: keep.take(), logits });
-        self.yardsticks.insert(phases, made.clone());
+        let path = self.serve(yardstick::program(&self.requests, self.geometry, &cuts, keep.clone())?)?;
+        let ran = run(&path, &self.cold_rows(), &self.cold_next())?;
+        let positions = match &self.golden {
+            Some(trusted) => self.positions(&trusted.tensors, &ran.logits)?,
+            None => Vec::new(),
+        };
+        let made = Arc::new(Yardstick { rows: keep.take(), logits: ran.logits, mtp: ran.mtp, positions });
+        self.yardsticks.insert(cuts, made.clone());
         Ok(made)
     }
-}
-
-/// Runs a path; logits of the given rows, by sequence.
-fn run(path: &dyn Path, rows: &[Vec<usize>]) -> Result<Ran> {
-    let mut seen = golden::recorder();
-    let mut x = path.embed(&mut seen)?;
-    for l in 0..path.blocks().layers {
-        let mut lanes = [Lane::new(&x, &mut seen)];
-        path.layer(l)?.run(&mut lanes)?;
-        let [lane] = lanes;
-        let missing = || karat_seam::Error::Request(format!("{}: layer {l} gave no streams", path.name()));
-        x = lane.out.ok_or_else(missing)?.streams;
-    }
-    let head = path.head(&mut [Lane::new(&x, &mut seen)])?.pop();
-    let all = head.ok_or_else(|| karat_seam::Error::Request(format!("{} gave no logits", path.name())))?;
-    let (values, width) = (all.as_f32("logits")?, all.width());
-    let of = |rows: &Vec<usize>| rows.iter().flat_map(|r| values[r * width..(r + 1) * width].iter().copied()).collect();
-    let logits = rows.iter().map(of).collect();
-    Ok(Ran { seen, logits })
-}
-
-/// The first logit that differs.
-fn logits(own: &[Vec<f32>], cold: &[Vec<f32>], names: &[String], vocab: usize) -> Option<Difference> {
-    own.iter().zip(cold).zip(names).find_map(|((own, cold), name)| {
-        let (element, a, b) = first_element(own, cold)?;
-        Some(Difference {
-            layer: None,
-            part: None,
-            sequence: name.clone(),
-            position: element / vocab,
-            at: None,
-            bytes: None,
-            read_by: None,
-            element: (element % vocab, a, b),
-        })
-    })
 }

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karat_seam::{Data, Recorded, Recorder, RowId, Site, Tap, Tensor};
+use karat_seam::{Block, Data, Recorded, Recorder, RowId, Site, Tap, Tensor};
+
+use super::pass::Ran;
 
 /// Distance of a history from golden.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FromGolden {
     /// Largest difference of a logit over the largest logit.
     pub logits: f64,
+    /// The same of the logits of the first MTP block, where there is one.
+    pub mtp: Option<f64>,
     /// The same of KV content, over its tensor's largest value: window rows, entries, index keys and compressor rows after
     /// the last token.
     pub content: f64,
@@ -20,46 +24,48 @@ pub struct FromGolden {
     pub decisions: (usize, usize),
 }
 
-/// What is kept of a run: content after the last row, and the decisions.
-pub(super) fn recorder() -> Recorder {
-    Recorder::new(|site| site.tap.is_state() || matches!(site.tap, Tap::FfnIdx | Tap::AttnSelected))
-}
-
-/// A run's recorder and the logits `[n,V]` of each sequence.
-pub(super) struct Ran {
-    pub(super) seen: Recorder,
-    pub(super) logits: Vec<Vec<f32>>,
-}
-
-/// Compares a history with golden; `rows` are the identities of the final rows, by sequence.
-pub(super) fn compare(own: &Ran, golden: &Ran, rows: &[Vec<RowId>], vocab: usize) -> FromGolden {
-    let mut out = FromGolden::default();
-    for (a, b) in own.logits.iter().zip(&golden.logits) {
-        out.logits = out.logits.max(relative(a, b));
-        let tops = a.chunks_exact(vocab).zip(b.chunks_exact(vocab));
-        out.top += tops.filter(|(a, b)| top(a) != top(b)).count();
-    }
-    for ((site, seq), golden) in &golden.seen.taps {
-        let Some(own) = own.seen.get(*site, *seq) else { continue };
-        match (&own.tensor.data, &golden.tensor.data) {
-            (Data::F32(a), Data::F32(b)) if site.tap.is_state() => {
-                let error = if a.len() == b.len() { relative(a, b) } else { f64::INFINITY };
-                if error > out.content {
-                    (out.content, out.content_at) = (error, format!("{site}, sequence {seq}"));
-                }
-            }
-            (Data::I64(a), Data::I64(b)) if site.tap == Tap::StateWinPos && a != b => {
-                (out.content, out.content_at) = (f64::INFINITY, format!("{site}, sequence {seq}"));
-            }
-            _ => {}
+impl FromGolden {
+    /// The larger distances and all changes of both.
+    pub(super) fn with(self, other: &Self) -> Self {
+        let farther = other.content > self.content;
+        let (experts, entries) = self.decisions;
+        Self {
+            logits: self.logits.max(other.logits),
+            mtp: [self.mtp, other.mtp].into_iter().flatten().reduce(f64::max),
+            content: self.content.max(other.content),
+            content_at: if farther { other.content_at.clone() } else { self.content_at },
+            top: self.top + other.top,
+            decisions: (experts + other.decisions.0, entries + other.decisions.1),
         }
     }
-    for ((site, seq), golden) in &golden.seen.taps {
-        let count = || changed(&own.seen, *site, golden, &rows[*seq as usize]);
+}
+
+/// Compares sequence `seq` of a history with golden; `rows` are the identities of its final rows.
+pub(super) fn compare(own: &Ran, golden: &Ran, seq: usize, rows: &[RowId], vocab: usize) -> FromGolden {
+    let (a, b) = (&own.logits[seq], &golden.logits[seq]);
+    let tops = a.chunks_exact(vocab).zip(b.chunks_exact(vocab));
+    let mtp = own.mtp.get(seq).zip(golden.mtp.get(seq)).map(|(a, b)| relative(a, b));
+    let top = tops.filter(|(a, b)| top(a) != top(b)).count();
+    let mut out = FromGolden { logits: relative(a, b), mtp, top, ..FromGolden::default() };
+    let runs_mtp = !own.mtp.is_empty();
+    for ((site, _), golden) in golden.seen.taps.iter().filter(|((_, s), _)| *s as usize == seq) {
+        if matches!(site.block, Block::Mtp(_)) && !runs_mtp {
+            continue;
+        }
         match site.tap {
-            Tap::FfnIdx => out.decisions.0 += count(),
-            Tap::AttnSelected => out.decisions.1 += count(),
+            Tap::FfnIdx => out.decisions.0 += changed(&own.seen, *site, golden, rows),
+            Tap::AttnSelected => out.decisions.1 += changed(&own.seen, *site, golden, rows),
             _ => {}
+        }
+        let Some(own) = own.seen.get(*site, seq as u32) else { continue };
+        let error = match (&own.tensor.data, &golden.tensor.data) {
+            (Data::F32(a), Data::F32(b)) if site.tap.is_state() && a.len() == b.len() => relative(a, b),
+            (Data::F32(_), Data::F32(_)) if site.tap.is_state() => f64::INFINITY,
+            (Data::I64(a), Data::I64(b)) if site.tap == Tap::StateWinPos && a != b => f64::INFINITY,
+            _ => continue,
+        };
+        if error > out.content {
+            (out.content, out.content_at) = (error, site.to_string());
         }
     }
     out

@@ -1,12 +1,15 @@
 //! The verdict: a pure function of what a bundle holds and a policy.
 
 mod first_bad;
+mod histories;
 pub mod recall;
 mod words;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finding, FlipRow, PatchRow, RecallRow, Report, TapRow, Verdict, json};
+use crate::{Finding, FlipRow, HistoryRow, PatchRow, RecallRow, Report, TapRow, Verdict, json};
+
+pub use histories::history_verdict;
 
 /// How a verdict follows from the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -40,6 +43,8 @@ pub struct Evidence<'a> {
     pub patches: &'a [PatchRow],
     /// Rows of `recall.csv`.
     pub recall: &'a [RecallRow],
+    /// Rows of `histories.csv`.
+    pub histories: &'a [HistoryRow],
     /// What else was found out.
     pub findings: &'a [Finding],
 }
@@ -84,7 +89,9 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
     }
     findings.extend(recall::findings(evidence.recall, policy));
-    if evidence.recall.is_empty() && !evidence.taps.iter().any(|row| row_verdict(row, policy).is_some()) {
+    findings.extend(histories::findings(evidence.histories, policy));
+    let compares = evidence.histories.iter().any(|row| history_verdict(row, policy).is_some());
+    if evidence.recall.is_empty() && !compares && !evidence.taps.iter().any(|row| row_verdict(row, policy).is_some()) {
         findings.push(Finding::new(Verdict::Unproven, "nothing was compared: no row of the candidate could be judged"));
     }
     findings.sort_by_key(|f| f.verdict);

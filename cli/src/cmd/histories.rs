@@ -40,19 +40,13 @@ pub(crate) fn run(args: &Audit, histories: Vec<Served>, job: &Job<'_>, json: boo
     }
     let (stock, patches) = low_precision(args.stock.as_deref(), args.patches.as_deref(), &args.without)?;
     let report = karat_audit::histories(job, &Histories { stock, patches, histories, page: None, seed: 1 })?;
-    let value = summary::histories::json(&report);
     if let Some(out) = &args.out {
-        let file = out.join("histories.json");
-        let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-        let written = std::fs::create_dir_all(out).and_then(|()| std::fs::write(&file, text + "\n"));
-        written.map_err(|e| {
-            karat_model::Error::input("the result can't be written").at(file.display().to_string()).found(e)
-        })?;
+        karat_bundle::write(out, &report.bundle)?;
     }
     if json {
-        output::json(&value);
+        output::json(&summary::histories::json(&report));
     } else {
-        output::stdout(&summary::histories::text(&report, output::Style::of_stdout()));
+        output::stdout(&summary::histories::text(&report, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(report.verdict().exit_code())
 }

@@ -1,20 +1,26 @@
 //! Histories as text and as json.
 
-use karat_audit::{HistoriesReport, HistoryRow};
+use std::path::Path;
+
+use karat_audit::{HistoriesReport, HistoryRun};
 use karat_bundle::Verdict;
 use serde_json::{Value, json};
 
 use crate::output::{Style, json_number};
 
 /// The whole result for people.
-pub(crate) fn text(report: &HistoriesReport, style: Style) -> String {
-    let verdict = report.verdict();
-    let mut lines = vec![
-        style.verdict(verdict.exit_code(), &format!("{}: {}", verdict.name(), why(report))),
+pub(crate) fn text(report: &HistoriesReport, out: Option<&Path>, style: Style) -> String {
+    let (verdict, run) = (report.verdict(), &report.bundle.run);
+    let mut lines = super::wrap(&format!("{}: {}", verdict.name(), why(report)), "");
+    lines[0] = lines[0].replacen(verdict.name(), &style.verdict(verdict.exit_code(), verdict.name()), 1);
+    for reason in report.bundle.verdict.reasons.iter().take(5) {
+        lines.extend(super::wrap(reason, "  "));
+    }
+    lines.extend([
         String::new(),
-        format!("model      {}", report.model),
+        format!("model      {}", run.model.label),
         format!("contexts   {} sequences, {} tokens", report.sequences, report.tokens),
-        format!("candidate  optimized, {}, {}", report.stock, patches(report)),
+        format!("candidate  optimized, {}, {}", run.candidate.claims, patches(report)),
         format!("pages      {} tokens; window {}", report.geometry.page, report.geometry.window),
         String::new(),
         style.bold(&format!(
@@ -31,28 +37,34 @@ pub(crate) fn text(report: &HistoriesReport, style: Style) -> String {
             "content",
             "top"
         )),
-    ];
-    lines.extend(report.rows.iter().map(row));
+    ]);
+    lines.extend(report.runs.iter().map(row));
     lines.push(
         "cold run: values read from pages, and logits, bit by bit; logits, content, top: from golden".to_string(),
     );
-    for row in &report.rows {
-        lines.extend(details(row));
+    for run in &report.runs {
+        lines.extend(details(run));
     }
     lines.push(String::new());
-    lines.push(format!("{:.1} s", report.seconds));
+    for note in &run.notes {
+        lines.extend(super::wrap(note, "  "));
+    }
+    if let Some(out) = out {
+        lines.push(format!("bundle     {}", out.display()));
+    }
+    lines.push(format!("{:.1} s, {} MiB", run.wall_s.total, run.peak_memory_bytes >> 20));
     lines.join("\n")
 }
 
 fn why(report: &HistoriesReport) -> String {
     let named = |verdict| {
-        let rows = report.rows.iter().filter(|row| row.verdict() == verdict);
-        rows.map(|row| row.history.name()).collect::<Vec<_>>().join(", ")
+        let runs = report.runs.iter().filter(|run| run.verdict == verdict);
+        runs.map(|run| run.history.name()).collect::<Vec<_>>().join(", ")
     };
     match report.verdict() {
-        Verdict::Fail => format!("not the path's own cold run: {}", named(Verdict::Fail)),
+        Verdict::Fail => format!("not the path's own cold run, or too far from golden: {}", named(Verdict::Fail)),
         Verdict::Unproven => format!("no evidence for {}", named(Verdict::Unproven)),
-        _ => format!("{} histories, each bit-identical to the path's own cold run", report.rows.len()),
+        _ => format!("{} histories, each bit-identical to the path's own cold run", report.runs.len()),
     }
 }
 
@@ -60,7 +72,7 @@ fn patches(report: &HistoriesReport) -> String {
     if report.patches.is_empty() { "no patches".into() } else { report.patches.join(", ") }
 }
 
-fn row(row: &HistoryRow) -> String {
+fn row(row: &HistoryRun) -> String {
     let (checked, facts) = (&row.checked, &row.checked.facts);
     let same = if checked.is_same() { "the same" } else { "differs" };
     let golden = checked.golden.as_ref();
@@ -78,11 +90,11 @@ fn row(row: &HistoryRow) -> String {
         short(golden.map(|g| g.logits)),
         short(golden.map(|g| g.content)),
         golden.map_or("-".to_string(), |g| g.top.to_string()),
-        row.verdict().name()
+        row.verdict.name()
     )
 }
 
-fn details(row: &HistoryRow) -> Vec<String> {
+fn details(row: &HistoryRun) -> Vec<String> {
     let checked = &row.checked;
     let mut out = Vec::new();
     if checked.is_same() {
@@ -107,22 +119,24 @@ pub(crate) fn json(report: &HistoriesReport) -> Value {
     json!({
         "verdict": verdict.name(),
         "exit_code": verdict.exit_code(),
-        "model": report.model,
-        "stock": report.stock,
+        "model": report.bundle.run.model.label,
+        "stock": report.bundle.run.candidate.claims,
         "patches": report.patches,
         "sequences": report.sequences,
         "tokens": report.tokens,
         "page": report.geometry.page,
-        "wall_s": json_number(report.seconds),
-        "histories": report.rows.iter().map(history).collect::<Vec<_>>(),
+        "reasons": report.bundle.verdict.reasons,
+        "notes": report.bundle.run.notes,
+        "wall_s": json_number(report.bundle.run.wall_s.total),
+        "histories": report.runs.iter().map(history).collect::<Vec<_>>(),
     })
 }
 
-fn history(row: &HistoryRow) -> Value {
+fn history(row: &HistoryRun) -> Value {
     let (checked, facts) = (&row.checked, &row.checked.facts);
     json!({
         "history": row.history.name(),
-        "verdict": row.verdict().name(),
+        "verdict": row.verdict.name(),
         "lacks": checked.facts.lacks(row.history),
         "rows": facts.rows, "again": facts.again, "reused": facts.reused, "decoded": facts.decoded,
         "calls": facts.calls, "replayed": facts.replayed, "padded": facts.padded, "moved_pages": facts.moved,
@@ -137,7 +151,7 @@ fn history(row: &HistoryRow) -> Value {
         })),
         "misplaced": checked.misplaced.as_ref().map(ToString::to_string),
         "golden": checked.golden.as_ref().map(|g| json!({
-            "logits": json_number(g.logits), "content": json_number(g.content), "content_at": g.content_at,
+            "logits": json_number(g.logits), "mtp_logits": g.mtp.map(json_number), "content": json_number(g.content), "content_at": g.content_at,
             "top_changed": g.top, "expert_rows": g.decisions.0, "entry_rows": g.decisions.1,
         })),
         "minimal": row.minimal.as_ref().map(|s| format!("{:?}", s.actions)),

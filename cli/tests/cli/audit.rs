@@ -25,7 +25,16 @@ fn a_bundle_holds_every_table_and_reads_back() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    let expected = ["flips.csv", "patches.csv", "recall.csv", "run.json", "taps.csv", "tokens.csv", "verdict.json"];
+    let expected = [
+        "flips.csv",
+        "histories.csv",
+        "patches.csv",
+        "recall.csv",
+        "run.json",
+        "taps.csv",
+        "tokens.csv",
+        "verdict.json",
+    ];
     assert_eq!(names, expected);
     let bundle = karat_bundle::read(&dir.path().join("b")).unwrap();
     assert_eq!(i32::from(bundle.verdict.exit_code), ran.exit);
@@ -123,8 +132,17 @@ fn histories_are_compared_with_the_cold_run_and_written() {
         assert_eq!(history["bit_identical"], true, "{history}");
         assert!(history["golden"]["logits"].as_f64().unwrap() <= 1e-5, "{history}");
     }
-    let written = std::fs::read_to_string(dir.path().join("h").join("histories.json")).unwrap();
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), data);
+    // The bundle alone gives the verdict again, and a table that says otherwise another.
+    let mut bundle = karat_bundle::read(&dir.path().join("h")).unwrap();
+    assert_eq!(karat_bundle::judge(&bundle.evidence(), &bundle.run.policy), bundle.verdict);
+    let judged: Vec<_> = bundle.histories.iter().filter(|r| r.history == "warm" && r.verdict.is_some()).collect();
+    assert_eq!(judged.len(), 3 + 5, "pages, logits, owners; five distances from golden: {judged:#?}");
+    assert!(bundle.histories.iter().any(|r| r.history == "speculative" && r.what == "mtp logits" && r.compared > 0));
+    assert!(bundle.tokens.iter().any(|r| r.history == "after-abort" && r.kl < 1e-9));
+    bundle.histories[0].differs += 1;
+    bundle.histories[0].value = Some(1.0);
+    let report = karat_bundle::judge(&bundle.evidence(), &bundle.run.policy);
+    assert_eq!((report.verdict.name(), report.reasons.len()), ("fail", 1), "{report:?}");
     // Quantised, with patches of decode alone: still its own cold run, with each row in its phase.
     let ran = karat(dir.path(), &[&model[..], &["--histories", "warm,after-abort"]].concat()).expect(0);
     assert!(ran.stdout.starts_with("pass: 2 histories, each bit-identical"), "{}", ran.stdout);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::support::{Ran, karat_in, workplace};
 
-const TABLES: [&str; 5] = ["taps.csv", "tokens.csv", "flips.csv", "recall.csv", "patches.csv"];
+const TABLES: [&str; 6] = ["taps.csv", "tokens.csv", "flips.csv", "recall.csv", "patches.csv", "histories.csv"];
 
 fn audit(dir: &Path, out: &str, more: &[&str], environment: &[(&str, &str)]) -> Ran {
     let base =

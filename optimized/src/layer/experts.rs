@@ -40,7 +40,7 @@ impl Resident<'_> {
             }
         }
         self.path.shared.loads.count();
-        let name = format!("layers.{}.ffn.experts.{e}.{which}", self.l);
+        let name = format!("{}.ffn.experts.{e}.{which}", super::name_of(self.config(), self.l));
         Linear::load(&self.path.checkpoint, &name, &products).map_err(Error::source)
     }
 

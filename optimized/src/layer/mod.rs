@@ -32,8 +32,30 @@ pub(crate) struct Resident<'p> {
     pub rope: Rope,
 }
 
+/// The block with a number: layers, then MTP blocks.
+fn block_of(config: &Config, l: u16) -> Block {
+    let layers = config.layers.len() as u16;
+    if l < layers { Block::Layer(l) } else { Block::Mtp(l - layers) }
+}
+
+/// What that block keeps besides its window.
+fn kind_of(config: &Config, l: u16) -> LayerKind {
+    match block_of(config, l) {
+        Block::Mtp(i) => config.mtp[usize::from(i)],
+        _ => config.layers[usize::from(l)],
+    }
+}
+
+/// Prefix of that block's tensors.
+fn name_of(config: &Config, l: u16) -> String {
+    match block_of(config, l) {
+        Block::Mtp(i) => format!("mtp.{i}"),
+        _ => format!("layers.{l}"),
+    }
+}
+
 impl<'p> Resident<'p> {
-    /// Loads layer `l`.
+    /// Loads layer `l`; MTP blocks follow the layers.
     pub(crate) fn load(path: &'p Optimized, l: u16) -> karat_model::Result<Self> {
         let w = LayerWeights::load(&path.checkpoint, &[&path.resolved], l, &path.shared.loads)?;
         Ok(Self::with(path, l, Arc::new(w)))
@@ -41,7 +63,7 @@ impl<'p> Resident<'p> {
 
     /// Layer `l` with weights in the forms that the path's plan needs.
     pub(crate) fn with(path: &'p Optimized, l: u16, w: Arc<LayerWeights>) -> Self {
-        let kind = path.config().layers[l as usize];
+        let kind = kind_of(path.config(), l);
         Self { path, l, kind, w, rope: path.rope(kind).clone() }
     }
 
@@ -54,7 +76,7 @@ impl<'p> Resident<'p> {
     }
 
     fn block(&self) -> Block {
-        Block::Layer(self.l)
+        block_of(self.config(), self.l)
     }
 
     /// Entries that exist after `n` tokens; they are also those that the query at position n-1 may use.

@@ -94,11 +94,11 @@ pub(crate) fn vector(checkpoint: &Checkpoint, name: &str, len: usize) -> Result<
 }
 
 impl LayerWeights {
-    /// Decodes layer `l` into the forms that all these plans need.
+    /// Decodes layer `l` (MTP blocks follow the layers) into the forms that all these plans need.
     pub(crate) fn load(checkpoint: &Checkpoint, plans: &[&Resolved], l: u16, loads: &Loads) -> Result<Self> {
         let config = checkpoint.config();
-        let kind = config.layers[l as usize];
-        let at = Loader { checkpoint, plans, loads, block: format!("layers.{l}") };
+        let kind = super::kind_of(config, l);
+        let at = Loader { checkpoint, plans, loads, block: super::name_of(config, l) };
         let d = config.hidden_size;
         let compressor = match kind {
             LayerKind::Sliding => None,
@@ -137,7 +137,8 @@ impl LayerWeights {
 
     fn chooser(at: &Loader<'_>, l: u16) -> Result<Chooser> {
         let config = at.checkpoint.config();
-        if !config.is_hash_layer(l as usize) {
+        // MTP blocks route by score.
+        if usize::from(l) >= config.layers.len() || !config.is_hash_layer(usize::from(l)) {
             return Ok(Chooser::Scored(at.vector("ffn.gate.bias", config.n_routed_experts)?));
         }
         let name = format!("{}.ffn.gate.tid2eid", at.block);

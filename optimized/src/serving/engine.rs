@@ -9,7 +9,7 @@ use karat_model::{Error, Result};
 use karat_seam::{Phase, RowId};
 
 use super::shuffle::{Shuffle, extend};
-use super::{Captured, Copied, Event, Geometry, Instance, Part, Piece, Pool, Program, Row, Tables, Told};
+use super::{Captured, Copied, Event, Geometry, Instance, Part, Piece, Pool, Program, Row, Tables, Tally, Told};
 
 /// One request of a client, its answer included (teacher forcing).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Work {
     pub last: bool,
     /// Drafts a decode step verifies beside its own token.
     pub drafts: usize,
+    /// The token that would be drafted for each position; where it ends, drafts are made up by the seed.
+    pub guesses: Arc<[u32]>,
 }
 
 /// How an engine is set up.
@@ -70,10 +72,13 @@ pub struct Engine {
     /// Most tokens that each request ever had: what lies below is recomputed in prefill after an eviction.
     reached: Vec<usize>,
     done: Vec<bool>,
+    /// True for a request that had a place before.
+    seated: Vec<bool>,
     passes: BTreeMap<(u32, u32), u32>,
     /// By instance and size.
     graphs: BTreeMap<(u8, usize), Captured>,
     drafts: Shuffle,
+    tally: Tally,
     program: Program,
 }
 
@@ -89,9 +94,11 @@ impl Engine {
             running: Vec::new(),
             reached: Vec::new(),
             done: Vec::new(),
+            seated: Vec::new(),
             passes: BTreeMap::new(),
             graphs: BTreeMap::new(),
             drafts: Shuffle::new(setup.seed ^ 0xd4af),
+            tally: Tally::default(),
             program: Program::default(),
         }
     }
@@ -109,6 +116,7 @@ impl Engine {
         self.works.push(work);
         self.reached.push(0);
         self.done.push(false);
+        self.seated.push(false);
         self.waiting.push_back(request);
         request
     }
@@ -130,6 +138,7 @@ impl Engine {
         if let Some(at) = self.active(request) {
             let gone = self.running.remove(at);
             self.leave(gone, true);
+            self.tally.aborts += 1;
         }
         if let Some(reached) = self.reached.get_mut(request) {
             *reached = 0;
@@ -142,6 +151,7 @@ impl Engine {
             let gone = self.running.remove(at);
             self.leave(gone, false);
             self.waiting.push_front(request);
+            self.tally.evictions += 1;
         }
     }
 
@@ -181,6 +191,7 @@ impl Engine {
         });
         let copies = copies.collect();
         self.program.events.push(Event::Moved { request, copies });
+        self.tally.transfers += 1;
         let mut gone = Running { tables: old, instance: from, ..self.running[at].clone() };
         self.cache(&gone);
         self.instances[from as usize].release_all(&mut gone.tables);
@@ -189,7 +200,7 @@ impl Engine {
 
     fn cache(&mut self, r: &Running) {
         if self.setup.cache {
-            let ids = &self.works[r.request].ids[..r.len];
+            let ids = &self.works[r.request].ids;
             self.instances[r.instance as usize].insert(ids, &r.rows, &r.tables);
         }
     }
@@ -213,6 +224,8 @@ impl Engine {
             let Some(request) = self.waiting.pop_front() else { return };
             // New requests start on the first instance.
             let hit = self.instances[0].hit(&self.works[request].ids);
+            self.tally.hits += usize::from(hit.tokens > 0);
+            self.tally.resumes += usize::from(std::mem::replace(&mut self.seated[request], true));
             let running = Running { request, instance: 0, len: hit.tokens, tables: hit.tables, rows: hit.rows };
             self.running.push(running);
         }
@@ -306,6 +319,10 @@ impl Engine {
         let single = |p: &Piece| p.rows.len() == 1 && self.program.rows[p.rows.start].phase == Phase::Decode;
         let replayed = self.setup.graphs && pieces.iter().all(single);
         let pads = if replayed { self.replay(instance, &mut pieces) } else { Vec::new() };
+        let decodes = |p: &Piece| self.program.rows[p.rows.start].phase == Phase::Decode;
+        self.tally.mixed += usize::from(pieces.iter().any(decodes) && !pieces.iter().all(decodes));
+        self.tally.replays += usize::from(replayed);
+        self.tally.padded += usize::from(!pads.is_empty());
         let rows: Vec<(usize, Range<usize>)> = pieces.iter().map(|p| (p.request, p.rows.clone())).collect();
         self.program.events.push(Event::Forward { pieces, pads, replayed });
         for (request, rows) in rows {
@@ -313,7 +330,7 @@ impl Engine {
         }
     }
 
-    /// Adds rows to the program; drafts are right as often as not.
+    /// Adds rows to the program. Drafts are what was guessed; made-up ones are right as often as not.
     fn compute(&mut self, request: usize, phase: Phase, positions: Range<usize>) {
         let work = &self.works[request];
         let mut prefix = positions.start.checked_sub(1).map_or(0, |p| self.program.requests[request].1[p]);
@@ -323,9 +340,15 @@ impl Engine {
             *pass += 1;
             let right = work.ids[position];
             let is_draft = phase == Phase::Decode && i > 0;
-            let token = if is_draft && self.drafts.once_in(2) { wrong_token(&work.ids, right) } else { right };
+            let token = match work.guesses.get(position) {
+                _ if !is_draft => right,
+                Some(guess) => *guess,
+                None if self.drafts.once_in(2) => wrong_token(&work.ids, right),
+                None => right,
+            };
             prefix = extend(prefix, token);
-            self.program.rows.push(Row { id, token, prefix, phase });
+            let next = work.ids.get(position + 1).copied().unwrap_or(token);
+            self.program.rows.push(Row { id, token, prefix, phase, next });
         }
     }
 
@@ -350,6 +373,9 @@ impl Engine {
         let right = |i: usize| self.program.rows[rows.start + i].token == ids[len + i];
         let accepted = (0..rows.len()).take_while(|i| right(*i)).count();
         let now = len + accepted;
+        let drafts = rows.len() > 1 && self.program.rows[rows.start].phase == Phase::Decode;
+        self.tally.accepted += usize::from(drafts && accepted == rows.len());
+        self.tally.rollbacks += usize::from(accepted < rows.len());
         let r = &mut self.running[at];
         r.len = now;
         r.rows.extend(rows.start..rows.start + accepted);
@@ -400,6 +426,11 @@ impl Engine {
     /// Number of requests so far.
     pub fn requests(&self) -> usize {
         self.works.len()
+    }
+
+    /// What happened so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// The program so far.

@@ -25,6 +25,8 @@ pub struct Facts {
     pub padded: usize,
     /// Forward calls with several sequences.
     pub batched: usize,
+    /// Drafts that were right, with all before them in their call.
+    pub accepted: usize,
     /// Prefill pieces.
     pub prefills: usize,
     /// Rows of the largest prefill piece.
@@ -44,7 +46,11 @@ impl Facts {
         let mut request_of = vec![usize::MAX; program.rows.len()];
         for piece in program.pieces() {
             request_of[piece.rows.clone()].fill(piece.request);
-            if program.rows[piece.rows.start].phase == Phase::Prefill {
+            let (_, context) = &program.requests[piece.request];
+            let is_right = |row: &&super::Row| context.get(row.id.pos as usize) == Some(&row.prefix);
+            if program.rows[piece.rows.start].phase == Phase::Decode {
+                facts.accepted += program.rows[piece.rows.clone()].iter().skip(1).take_while(is_right).count();
+            } else {
                 facts.prefills += 1;
                 facts.largest_prefill = facts.largest_prefill.max(piece.rows.len());
             }
@@ -81,6 +87,7 @@ impl Facts {
             Served::Decoded => (self.decoded > 0, "nothing was decoded"),
             Served::Batched => (self.batched > 0, "no forward call had two sequences"),
             Served::GraphReplayed => (self.padded > 0, "no replayed graph had padding rows"),
+            Served::Speculative if self.accepted == 0 => (false, "no draft was right"),
             Served::Speculative => (self.again > 0, "no draft was rejected"),
         };
         (!fine).then_some(why)

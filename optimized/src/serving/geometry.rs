@@ -108,7 +108,8 @@ pub struct Geometry {
     pub csa: usize,
     /// Ratio of the heavily compressed layers; 0 without such layers.
     pub hca: usize,
-    /// Rings hold two windows more than decode needs, so that rejected drafts overwrite nothing.
+    /// Drafts are verified: rings hold two windows more than decode needs, so that rejected drafts overwrite nothing, and
+    /// the first MTP block runs, with a window of its own in the pages of the window pool.
     pub speculative: bool,
 }
 

@@ -143,7 +143,7 @@ impl Maker {
         let seq = self.company;
         self.company += 1;
         let decode = std::iter::once(len.saturating_sub(decoded as u32).max(1)..len).collect();
-        self.work(Work { seq, ids, decode, last: false, drafts: 0 })
+        self.work(Work { seq, ids, decode, last: false, drafts: 0, guesses: Arc::default() })
     }
 
     fn add(&mut self, seq: u32, sequence: &Sequence) {
@@ -159,7 +159,7 @@ impl Maker {
         }
         let drafts = if self.history == Served::Speculative { 3 } else { 0 };
         let answer = decode.last().map_or(n, |r| r.start as usize);
-        let last = Work { seq, ids: sequence.ids.clone(), decode, last: true, drafts };
+        let last = Work { seq, ids: sequence.ids.clone(), decode, last: true, drafts, guesses: Arc::default() };
         let ids = sequence.ids.clone();
         let page = self.geometry.page;
         match self.history {
@@ -183,7 +183,8 @@ impl Maker {
                 let mut other: Vec<u32> = ids[..generated].to_vec();
                 other.extend(ids[..n].iter().rev().take(page + 5));
                 let decode = std::iter::once(generated as u32..other.len() as u32).collect();
-                let aborted = self.work(Work { seq, ids: other.into(), decode, last: false, drafts: 0 });
+                let aborted =
+                    self.work(Work { seq, ids: other.into(), decode, last: false, drafts: 0, guesses: Arc::default() });
                 let last = self.work(last);
                 self.actions.extend([Action::Submit(aborted), Action::Steps(page / 2 + 4), Action::Abort(aborted)]);
                 self.actions.extend([Action::Submit(last), Action::Steps(2 * n)]);

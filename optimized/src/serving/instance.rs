@@ -26,7 +26,7 @@ impl Instance {
         self.radix.hit(&self.geometry, ids, &mut self.pools)
     }
 
-    /// Caches the whole pages of a sequence's tokens.
+    /// Caches the whole pages of a sequence's first tokens: those that have a row.
     pub fn insert(&mut self, ids: &[u32], rows: &[usize], tables: &Tables) {
         self.radix.insert(&self.geometry, ids, rows, tables, &mut self.pools);
     }

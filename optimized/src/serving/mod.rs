@@ -24,6 +24,7 @@ mod shuffle;
 mod state;
 mod store;
 mod table;
+mod tally;
 
 pub use allocator::{Allocator, PAD_PAGE};
 pub use captured::Captured;
@@ -42,6 +43,7 @@ pub use schedule::History;
 pub use script::{Action, Script};
 pub use store::{Content, Store, place};
 pub use table::{Table, Tables};
+pub use tally::Tally;
 
 pub(crate) use coverage::Counters;
 pub(crate) use schedule::{Schedule, Segment, Step};

@@ -21,6 +21,9 @@ pub struct Row {
     pub prefix: u64,
     /// Phase in which it is computed.
     pub phase: Phase,
+    /// The token that follows, for the MTP block: the sequence's own where the row stands (a verified draft is then known),
+    /// for the last row its own token.
+    pub next: u32,
 }
 
 /// What the kernels of one forward call are told about one sequence.

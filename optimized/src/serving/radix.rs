@@ -1,4 +1,5 @@
 //! Prefix cache: a radix tree whose edges are the token ids of whole pages. What two prompts look like as text is no key.
+//! Where an MTP block runs, its row of a token follows from the next token too, so a page's key has that of its last one.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::{Allocator, Geometry, Pool, Table, Tables};
 #[derive(Debug, Clone)]
 struct Node {
     parent: usize,
-    ids: Box<[u32]>,
+    key: Box<[u32]>,
     children: BTreeMap<Box<[u32]>, usize>,
     /// By pool. `None` where the model has no such pool, and in the window pool once the page was evicted from there: the
     /// prefix still stands for its entries, but a hit cannot end near here.
@@ -39,12 +40,23 @@ pub struct Hit {
 
 const ROOT: usize = 0;
 
+/// Keys of the whole pages of the first `tokens` tokens.
+fn keys(geometry: &Geometry, ids: &[u32], tokens: usize) -> impl Iterator<Item = Box<[u32]>> {
+    let (page, speculative) = (geometry.page, geometry.speculative);
+    (0..tokens / page).map(move |i| {
+        let end = (i + 1) * page;
+        // The row of the last token of all has its own token for the next one.
+        let next = speculative.then(|| ids.get(end).copied().unwrap_or(ids[end - 1]));
+        ids[end - page..end].iter().copied().chain(next).collect()
+    })
+}
+
 impl Radix {
     /// An empty cache.
     pub fn new() -> Self {
         let root = Node {
             parent: ROOT,
-            ids: Box::new([]),
+            key: Box::new([]),
             children: BTreeMap::new(),
             pages: [None; 4],
             rows: Vec::new(),
@@ -67,8 +79,8 @@ impl Radix {
         self.clock += 1;
         let mut path = Vec::new();
         let mut at = ROOT;
-        for page in ids[..ids.len().saturating_sub(1)].chunks_exact(geometry.page) {
-            let Some(child) = self.node(at).children.get(page) else { break };
+        for page in keys(geometry, ids, ids.len().saturating_sub(1)) {
+            let Some(child) = self.node(at).children.get(&page) else { break };
             at = *child;
             path.push(at);
         }
@@ -94,7 +106,7 @@ impl Radix {
         hit
     }
 
-    /// Adds the whole pages of a sequence's first `tokens` tokens; a page that is cached already stays as it is, but gets
+    /// Adds the whole pages of a sequence's first tokens, as many as there are `rows`; a page that is cached already stays as it is, but gets
     /// its window page back if it had lost it.
     pub fn insert(
         &mut self,
@@ -106,9 +118,9 @@ impl Radix {
     ) {
         self.clock += 1;
         let mut at = ROOT;
-        for (i, page) in ids.chunks_exact(geometry.page).enumerate() {
+        for (i, page) in keys(geometry, ids, rows.len()).enumerate() {
             let own = |pool: Pool| tables.of(pool).get(i);
-            let (child, fresh) = match self.node(at).children.get(page) {
+            let (child, fresh) = match self.node(at).children.get(&page) {
                 Some(child) => (*child, false),
                 None => (self.add(at, page, &rows[i * geometry.page..(i + 1) * geometry.page]), true),
             };
@@ -127,10 +139,10 @@ impl Radix {
         }
     }
 
-    fn add(&mut self, parent: usize, ids: &[u32], rows: &[usize]) -> usize {
+    fn add(&mut self, parent: usize, key: Box<[u32]>, rows: &[usize]) -> usize {
         let node = Node {
             parent,
-            ids: ids.into(),
+            key: key.clone(),
             children: BTreeMap::new(),
             pages: [None; 4],
             rows: rows.to_vec(),
@@ -141,7 +153,7 @@ impl Radix {
             self.nodes.push(None);
         }
         self.nodes[at] = Some(node);
-        self.node_mut(parent).children.insert(ids.into(), at);
+        self.node_mut(parent).children.insert(key, at);
         at
     }
 
@@ -183,7 +195,7 @@ impl Radix {
 
     fn remove(&mut self, at: usize, pools: &mut [Allocator; 4]) -> Vec<(Pool, u32)> {
         let Some(node) = self.nodes[at].take() else { return Vec::new() };
-        self.node_mut(node.parent).children.remove(&node.ids);
+        self.node_mut(node.parent).children.remove(&node.key);
         let held = Pool::ALL.iter().zip(node.pages).filter_map(|(pool, page)| Some((*pool, page?)));
         held.filter(|(pool, page)| pools[*pool as usize].release(*page)).collect()
     }

@@ -1,6 +1,8 @@
 //! A history as data: requests, and what clients and memory do to them. Every list of actions is a valid one, so that a
 //! failing history can be made smaller by leaving things out.
 
+use std::sync::Arc;
+
 use karat_model::Result;
 
 use super::{Engine, Program, Setup, Work};
@@ -92,6 +94,17 @@ impl Script {
     /// Usage: the pools can't hold even one request.
     pub fn program(&self) -> Result<Program> {
         self.watch(|_| {})
+    }
+
+    /// The same with these drafts: of each sequence the token that would be drafted for each position.
+    #[must_use]
+    pub fn with_guesses(mut self, guesses: &[Arc<[u32]>]) -> Self {
+        for work in self.works.iter_mut().filter(|work| work.drafts > 0) {
+            if let Some(guesses) = guesses.get(work.seq as usize) {
+                work.guesses = guesses.clone();
+            }
+        }
+        self
     }
 
     /// Smaller histories to try in its place, the smallest first: without a run of actions, without a request, with a

@@ -78,6 +78,8 @@ pub(crate) struct Compressor {
     pub prev_score: Vec<f32>,
     /// Windows completed so far.
     pub windows: usize,
+    /// With pages: the overlap rows' scores without ape, as the pages hold them, and their ape.
+    prev_parts: Option<(Vec<f32>, Vec<f32>)>,
     /// Rows (kvp, then score without ape) taken since [`Self::restore`], for the pages; `None` in the plain form.
     fresh: Option<Vec<f32>>,
 }
@@ -85,7 +87,16 @@ pub(crate) struct Compressor {
 impl Compressor {
     /// Rounds the carried rows to the format in which the cache holds them between steps.
     pub(crate) fn store(&mut self, format: Store) {
-        let Self { pend_kvp, pend_score, prev_kvp, prev_score, fresh, .. } = self;
+        let Self { pend_kvp, pend_score, prev_kvp, prev_score, prev_parts, fresh, .. } = self;
+        if let Some((score, ape)) = prev_parts.as_mut().filter(|_| format.rounds()) {
+            // Later calls find the rounded score in its page and add its ape to that: so does the next step of this one.
+            round_rows(true, score);
+            prev_score.iter_mut().zip(score.iter().zip(ape)).for_each(|(z, (s, a))| *z = *s + *a);
+            for rows in [pend_kvp, pend_score, prev_kvp].into_iter().chain(fresh) {
+                round_rows(true, rows);
+            }
+            return;
+        }
         for rows in [pend_kvp, pend_score, prev_kvp, prev_score].into_iter().chain(fresh) {
             round_rows(format.rounds(), rows);
         }
@@ -107,6 +118,9 @@ impl Compressor {
                 let ape = &w.ape[slot * width..slot * width + hd];
                 out.prev_kvp.extend_from_slice(&row[..hd]);
                 out.prev_score.extend(row[width..width + hd].iter().zip(ape).map(|(s, a)| s + a));
+                let (scores, apes) = out.prev_parts.get_or_insert_default();
+                scores.extend_from_slice(&row[width..width + hd]);
+                apes.extend_from_slice(ape);
             }
         }
         out
@@ -142,6 +156,7 @@ impl Compressor {
         if w.overlap {
             let ca = |rows: &[f32]| rows.chunks_exact(width).flat_map(|r| r[..hd].iter().copied()).collect();
             (self.prev_kvp, self.prev_score) = (ca(&self.pend_kvp), ca(&z));
+            self.prev_parts = self.fresh.is_some().then(|| (ca(&self.pend_score), ca(&w.ape)));
         }
         self.pend_kvp.clear();
         self.pend_score.clear();

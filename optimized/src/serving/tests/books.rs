@@ -88,6 +88,15 @@ fn a_hit_is_by_ids_whole_pages_and_needs_its_window() {
     };
     assert_eq!(tokens(&mut instance, &ids), 24, "three whole pages; the fourth is not whole");
     assert_eq!(tokens(&mut instance, &ids[..24]), 16, "one token is left to compute");
+    // An MTP block's row of token 23 follows from token 24.
+    let mut speculative = Instance::new(Geometry { speculative: true, ..geometry }, 8, 1);
+    let mut held = Tables::default();
+    assert!(speculative.reserve(&mut held, 30));
+    speculative.insert(&ids, &(0..30).collect::<Vec<usize>>(), &held);
+    let mut other = ids.clone();
+    other[24] = 99;
+    assert_eq!((tokens(&mut instance, &other), tokens(&mut speculative, &other)), (24, 16));
+    assert_eq!(tokens(&mut speculative, &ids), 24);
     let mut other = ids.clone();
     other[17] = 99;
     assert_eq!(tokens(&mut instance, &other), 16);

@@ -55,7 +55,7 @@ fn every_history_reaches_the_final_context_in_its_own_way() {
                 Served::Decoded => facts.decoded == 44 + 34,
                 Served::Batched => facts.batched > 10 && facts.reused == 4 * 16 + 3 * 16,
                 Served::GraphReplayed => facts.padded > 5 && facts.replayed > facts.padded,
-                Served::Speculative => facts.again > 5 && facts.decoded > 24 + 34,
+                Served::Speculative => facts.again > 5 && facts.accepted > 5 && facts.decoded > 24 + 34,
             };
             assert!(fine, "{history}: {facts:?}");
         }

@@ -1,0 +1,115 @@
+//! Multi-token-prediction blocks (spec 2.14): an input out of streams and the next token, one ordinary sliding block with
+//! a window of its own, and a head of its own over the shared table.
+
+use karat_model::{Checkpoint, Result};
+use karat_seam::{Block, Error, Lane, Streams, Tap, Tensor};
+
+use crate::Optimized;
+use crate::arith::round_rows;
+use crate::layer::{Resident, run_lanes, vector};
+use crate::linear::Linear;
+use crate::ops::norm::rms_norm;
+use crate::optimized::HeadWeights;
+use crate::plan::{Numerics, Resolved, distinct};
+
+/// Weights of the input.
+struct InputWeights {
+    e_proj: Linear,
+    h_proj: Linear,
+    enorm: Vec<f32>,
+    hnorm: Vec<f32>,
+}
+
+impl InputWeights {
+    fn load(checkpoint: &Checkpoint, plan: &Resolved, i: u16) -> Result<Self> {
+        let d = checkpoint.config().hidden_size;
+        let linear = |name: &str| Linear::load(checkpoint, &format!("mtp.{i}.{name}"), &distinct(&[plan], |r| r.dense));
+        let norm = |name: &str| vector(checkpoint, &format!("mtp.{i}.{name}.weight"), d);
+        Ok(Self { e_proj: linear("e_proj")?, h_proj: linear("h_proj")?, enorm: norm("enorm")?, hnorm: norm("hnorm")? })
+    }
+
+    /// `x[t,j] = B(B(e e_proj^T) + B(g[j] h_proj^T))`: streams `[S,hc,D]` from embeddings `[S,D]` of the next ids and the
+    /// streams `h [S,hc,D]` that enter the head.
+    fn apply(&self, rules: &Numerics, (d, hc, eps): (usize, usize, f32), mut e: Vec<f32>, h: &[f32]) -> Vec<f32> {
+        let projected = |linear: &Linear, x: &[f32]| {
+            let mut out = linear.apply(rules.dense, rules, x);
+            round_rows(rules.store.rounds(), &mut out);
+            out
+        };
+        rms_norm(rules, &mut e, &self.enorm, eps);
+        let e = projected(&self.e_proj, &e);
+        let mut g = h.to_vec();
+        rms_norm(rules, &mut g, &self.hnorm, eps);
+        let mut x = projected(&self.h_proj, &g);
+        for (streams, e) in x.chunks_exact_mut(hc * d).zip(e.chunks_exact(d)) {
+            streams.chunks_exact_mut(d).for_each(|stream| stream.iter_mut().zip(e).for_each(|(x, e)| *x += e));
+        }
+        round_rows(rules.store.rounds(), &mut x);
+        x
+    }
+}
+
+impl Optimized {
+    /// Block `i` on the streams that enter the head, with the id at the position after each row: logits `[rows,V]` a lane.
+    pub(crate) fn mtp_lanes(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
+        let config = self.config();
+        if usize::from(i) >= config.mtp.len() {
+            return Err(Error::Unsupported { what: format!("mtp.{i}"), by: karat_seam::Path::name(self) });
+        }
+        if next.len() != self.schedule.rows.len() {
+            let (expected, found) = (vec![self.schedule.rows.len()], vec![next.len()]);
+            return Err(Error::Shape { at: format!("mtp.{i}: next ids"), expected, found });
+        }
+        if let Some(id) = next.iter().find(|id| **id as usize >= config.vocab_size) {
+            return Err(Error::Request(format!("mtp.{i}: next id {id} is past the vocabulary")));
+        }
+        let weights = InputWeights::load(&self.checkpoint, &self.resolved, i).map_err(Error::source)?;
+        let layer = config.num_hidden_layers() as u16 + i;
+        let block = Resident::load(self, layer).map_err(Error::source)?;
+        let plans = [&self.resolved];
+        let head = HeadWeights::load(&self.checkpoint, &plans, &format!("mtp.{i}.")).map_err(Error::source)?;
+        let mut inputs = Vec::new();
+        for lane in lanes.iter_mut() {
+            inputs.push(self.mtp_input(&weights, Block::Mtp(i), lane, next)?);
+        }
+        let mut inner: Vec<Lane<'_>> = lanes
+            .iter_mut()
+            .zip(&inputs)
+            .map(|(lane, x)| Lane { kv: lane.kv, routing: lane.routing, ..Lane::new(x, &mut *lane.see) })
+            .collect();
+        run_lanes(&vec![&block; inner.len()], &mut inner)?;
+        let missing = || Error::Request(format!("mtp.{i} gave no streams"));
+        let outs: Vec<Streams> = inner
+            .into_iter()
+            .map(|lane| lane.out.map(|out| out.streams).ok_or_else(missing))
+            .collect::<karat_seam::Result<_>>()?;
+        let logits = outs.iter().zip(lanes).map(|(x, lane)| self.head_rows(&head, Block::Mtp(i), x, &mut *lane.see));
+        logits.collect()
+    }
+
+    fn mtp_input(
+        &self,
+        w: &InputWeights,
+        block: Block,
+        lane: &mut Lane<'_>,
+        next: &[u32],
+    ) -> karat_seam::Result<Streams> {
+        self.check_streams(lane.x)?;
+        let config = self.config();
+        let (d, hc) = (config.hidden_size, config.hc_mult);
+        let table = vector(&self.checkpoint, "embed.weight", config.vocab_size * d).map_err(Error::source)?;
+        let h = lane.x.data.as_f32("streams")?;
+        let mut out = Vec::with_capacity(h.len());
+        for segment in &self.schedule.segments {
+            let rules = self.resolved.rules(segment.phase);
+            let ids = &next[segment.rows.clone()];
+            let mut e: Vec<f32> =
+                ids.iter().flat_map(|id| table[*id as usize * d..(*id as usize + 1) * d].iter().copied()).collect();
+            round_rows(rules.store.rounds(), &mut e);
+            self.taps(&mut *lane.see, block, segment).show(Tap::Embed, &mut e)?;
+            let h = &h[segment.rows.start * hc * d..segment.rows.end * hc * d];
+            out.extend(w.apply(rules, (d, hc, config.rms_norm_eps as f32), e, h));
+        }
+        Ok(Streams { data: Tensor::f32(lane.x.data.shape.clone(), out), rows: lane.x.rows.clone() })
+    }
+}
