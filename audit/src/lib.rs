@@ -4,6 +4,7 @@
 //! layer input and x' the candidate's. The injected part is judged; the inherited part is what earlier layers did.
 
 mod align;
+mod bisect;
 mod cache;
 mod candidate;
 mod choices;
@@ -37,6 +38,10 @@ mod rotate;
 mod storage;
 mod trace;
 
+pub use bisect::{
+    Asked, Asking, Bisect, BisectReport, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work, bisect,
+    bisect_check, check_names, search,
+};
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};
 pub use candidate::Candidate;
 pub use error::{Error, Result};

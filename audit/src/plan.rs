@@ -36,7 +36,7 @@ impl Subject {
         sets
     }
 
-    fn claims(&self) -> Claims {
+    pub(crate) fn claims(&self) -> Claims {
         match self.stock {
             Stock::None => Claims::F32,
             Stock::Official => Claims::Official,
@@ -119,7 +119,7 @@ fn bare(patch: &str) -> &str {
 }
 
 /// Descriptors of patches that are known to exist (an unknown one is refused when its path is made).
-fn specs(names: &[String]) -> Vec<PatchSpec> {
+pub(crate) fn specs(names: &[String]) -> Vec<PatchSpec> {
     let find = |name: &String| patches().iter().find(|p| p.name == bare(name)).map(|p| spec(p));
     names.iter().filter_map(find).collect()
 }

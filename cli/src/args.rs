@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
     Recall(Recall),
+    /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
+    Bisect(crate::cmd::bisect::BisectArgs),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)

@@ -11,8 +11,6 @@ pub(crate) enum Later {
     #[command(hide = true)]
     Gate(Anything),
     #[command(hide = true)]
-    Bisect(Anything),
-    #[command(hide = true)]
     Isolate(Anything),
     #[command(hide = true)]
     Op(Anything),
@@ -36,7 +34,6 @@ impl Later {
     fn name(&self) -> &'static str {
         match self {
             Self::Gate(_) => "gate",
-            Self::Bisect(_) => "bisect",
             Self::Isolate(_) => "isolate",
             Self::Op(_) => "op",
             Self::Report(_) => "report",

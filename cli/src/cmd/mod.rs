@@ -1,6 +1,7 @@
 //! The subcommands, one file each. Each gives the exit code of its result.
 
 mod audit;
+pub(crate) mod bisect;
 mod diff;
 mod doctor;
 mod histories;
@@ -21,6 +22,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
+        Command::Bisect(args) => bisect::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

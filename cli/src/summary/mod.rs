@@ -1,5 +1,6 @@
 //! The result of an audit on the terminal: at most 100 columns, verdict first.
 
+pub(crate) mod bisect;
 mod data;
 pub(crate) mod histories;
 mod recall;
