@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Recall(Recall),
     /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
     Bisect(crate::cmd::bisect::BisectArgs),
+    /// Run the whole isolation plan unattended: facts, ranked suspects, what is ruled out and by what, what to do next
+    Isolate(crate::cmd::isolate::IsolateArgs),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces or safetensors files, tensor by tensor; no model needed (exit 0 equal, 1 not)

@@ -32,7 +32,11 @@ impl Measure {
 
     fn stage(self, over: Over, axis: &Axis, ended: Ended, found: Vec<String>, sentence: String) -> Stage {
         let criterion = self.criterion(axis.limit);
-        Stage { over, ended, found, sentence, criterion, is_absolute: self.limit.is_some() }
+        let share = match (&axis.turn, ended) {
+            (Some(Turn::At(k)), Ended::Found) if *k > 0 => Some(axis.share(*k)).filter(|s| s.is_finite()),
+            _ => None,
+        };
+        Stage { over, ended, found, sentence, criterion, is_absolute: self.limit.is_some(), share }
     }
 }
 

@@ -30,12 +30,14 @@ pub use distance::Metric;
 pub use rig::Change;
 pub use stage::{Ended, Over, Stage};
 
-use check::set_name;
+pub(crate) use check::set_name;
+pub(crate) use distance::Distance;
+pub(crate) use rig::Rig;
+pub(crate) use served::{Histories as HistoryRuns, differs};
 
 use self::along::Measure;
 use self::desk::Desk;
 use self::replay::{Identity, Measured, Replay, Seen};
-use self::rig::Rig;
 use self::search::{Minimal, Noise, minimal};
 use crate::progress::Progress;
 use crate::{Job, Result, Subject};
@@ -174,6 +176,34 @@ fn stages(desk: &mut Desk<'_>, rig: &mut Rig<'_>, ask: &Bisect<'_>) -> Result<Ve
     Ok(out)
 }
 
+/// The layer that brings most of a set's mean KL, and its op.
+pub(crate) fn layer_and_op(rig: &mut Rig<'_>, set: &[String]) -> Result<(Stage, Option<Stage>)> {
+    let job = rig.job;
+    let mut desk = Desk::new(None, None, job.progress, job.stop);
+    let by = Measure { metric: Metric::Kl, limit: None };
+    let (stage, layer) = along::layers(&mut desk, rig, set, by)?;
+    let op = layer.map(|l| along::ops(&mut desk, rig, set, l, by)).transpose()?;
+    Ok((stage, op.map(|(op, _)| op)))
+}
+
+/// The smallest bad set of a subject's patches.
+pub(crate) fn smallest_set(rig: &mut Rig<'_>, subject: &Subject, criterion: Criterion) -> Result<Stage> {
+    let job = rig.job;
+    let mut desk = Desk::new(None, None, job.progress, job.stop);
+    let Subject { stock, patches: list, history } = subject.clone();
+    let ask = Bisect {
+        over: Over::Patches,
+        stock,
+        patches: list,
+        history,
+        criterion,
+        layer: None,
+        replay: None,
+        change: None,
+    };
+    patches(&mut desk, rig, &ask)
+}
+
 /// The smallest bad patch set.
 fn patches(desk: &mut Desk<'_>, rig: &mut Rig<'_>, ask: &Bisect<'_>) -> Result<Stage> {
     let subject = Subject { stock: ask.stock, patches: ask.patches.clone(), history: ask.history };
@@ -247,7 +277,7 @@ fn stage_of(found: &Minimal, patches: &[String], criterion: String) -> Stage {
             (ended, set, sentence)
         }
     };
-    Stage { over: Over::Patches, ended, found, sentence, criterion, is_absolute: true }
+    Stage { over: Over::Patches, ended, found, sentence, criterion, is_absolute: true, share: None }
 }
 
 /// How a command is asked.

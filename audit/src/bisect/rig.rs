@@ -30,9 +30,9 @@ const LANES: usize = 8;
 /// See the module.
 pub(crate) struct Rig<'a> {
     pub(crate) job: &'a Job<'a>,
-    stock: Stock,
+    pub(crate) stock: Stock,
     history: History,
-    change: Option<&'a Change<'a>>,
+    pub(crate) change: Option<&'a Change<'a>>,
     shelf: Shelf<'a>,
     golden: Option<Golden>,
     golden_logits: Option<Logits>,

@@ -36,6 +36,11 @@ impl Histories {
         Ok(Self { checker, geometry, cold: BTreeSet::new(), one_rule })
     }
 
+    /// Rows that a history computes.
+    pub(crate) fn rows(&self, rig: &Rig<'_>, history: Served) -> Result<usize> {
+        Ok(history.script(&rig.job.inputs.requests, self.geometry, SEED).program()?.rows.len())
+    }
+
     /// Checks one history; with it the forward-equivalents that it took.
     pub(crate) fn check(&mut self, rig: &Rig<'_>, history: Served) -> Result<(Checked, f64)> {
         let requests = &rig.job.inputs.requests;
@@ -77,6 +82,7 @@ pub(super) fn histories(desk: &mut Desk<'_>, rig: &Rig<'_>, set: &[String]) -> R
         sentence,
         criterion: criterion.clone(),
         is_absolute: true,
+        share: None,
     };
     for history in Served::ALL {
         let answers = desk.answers(&[format!("histories {history}")], 0.0, &mut |_| {

@@ -71,6 +71,8 @@ pub struct Stage {
     pub criterion: String,
     /// True where bad is bad by itself; false where it is a share of what there is.
     pub is_absolute: bool,
+    /// Which share of the whole is added at the place that was found, along an ordered axis.
+    pub share: Option<f64>,
 }
 
 /// What an ordered axis showed.

@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod histories;
 pub(crate) mod import;
+pub(crate) mod isolate;
 mod model;
 mod patches;
 mod recall;
@@ -23,6 +24,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Command::Audit(args) => audit::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
         Command::Bisect(args) => bisect::run(&args, globals),
+        Command::Isolate(args) => isolate::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

@@ -3,6 +3,7 @@
 pub(crate) mod bisect;
 mod data;
 pub(crate) mod histories;
+pub(crate) mod isolate;
 mod recall;
 mod tables;
 

@@ -8,6 +8,7 @@ mod candidate;
 mod errors;
 mod files;
 mod import;
+mod isolate;
 mod recall;
 mod support;
 mod verify;
