@@ -4,6 +4,7 @@
 //! layer input and x' the candidate's. The injected part is judged; the inherited part is what earlier layers did.
 
 mod align;
+mod bisect;
 mod cache;
 mod candidate;
 mod choices;
@@ -20,6 +21,7 @@ mod head;
 mod head_flips;
 mod histories;
 mod index_noise;
+mod isolate;
 mod job;
 mod layer;
 mod lockstep;
@@ -38,6 +40,10 @@ mod rotate;
 mod storage;
 mod trace;
 
+pub use bisect::{
+    Asked, Asking, Bisect, BisectReport, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work, bisect,
+    bisect_check, check_names, search,
+};
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};
 pub use candidate::Candidate;
 pub use error::{Error, Result};
@@ -47,6 +53,7 @@ pub use histories::{
     Added, Checked, Checker, Difference, FromGolden, Histories, HistoriesReport, HistoryRun, OfSequence, Same,
     histories,
 };
+pub use isolate::{Isolate, StepRun, Suspect, Synthesis, isolate};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use patch_rows::Calls;

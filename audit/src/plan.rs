@@ -36,7 +36,7 @@ impl Subject {
         sets
     }
 
-    fn claims(&self) -> Claims {
+    pub(crate) fn claims(&self) -> Claims {
         match self.stock {
             Stock::None => Claims::F32,
             Stock::Official => Claims::Official,

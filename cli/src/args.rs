@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Audit(Audit),
     /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
     Recall(Recall),
+    /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
+    Bisect(crate::cmd::bisect::BisectArgs),
+    /// Run the whole isolation plan unattended: facts, ranked suspects, what is ruled out and by what, what to do next
+    Isolate(crate::cmd::isolate::IsolateArgs),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces, dumps or files (.safetensors, .pt, .npy, .npz, folders of them), tensor by tensor; no model

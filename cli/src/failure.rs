@@ -37,6 +37,11 @@ impl Failure {
         Self { exit: BUG, message }
     }
 
+    /// What it says.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints it once: on stderr, and with --json as an object on stdout too.
     pub(crate) fn print(&self, json: bool) {
         output::stderr(&format!("error: {}", self.message));

@@ -11,10 +11,6 @@ pub(crate) enum Later {
     #[command(hide = true)]
     Gate(Anything),
     #[command(hide = true)]
-    Bisect(Anything),
-    #[command(hide = true)]
-    Isolate(Anything),
-    #[command(hide = true)]
     Op(Anything),
     #[command(hide = true)]
     Report(Anything),
@@ -36,8 +32,6 @@ impl Later {
     fn name(&self) -> &'static str {
         match self {
             Self::Gate(_) => "gate",
-            Self::Bisect(_) => "bisect",
-            Self::Isolate(_) => "isolate",
             Self::Op(_) => "op",
             Self::Report(_) => "report",
             Self::Merge(_) => "merge",

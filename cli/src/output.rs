@@ -53,6 +53,11 @@ impl Style {
         Self { colour: std::io::stdout().is_terminal() && !no_color }
     }
 
+    /// None, for a file.
+    pub(crate) fn plain() -> Self {
+        Self { colour: false }
+    }
+
     fn paint(self, code: &str, text: &str) -> String {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }

@@ -22,6 +22,7 @@ mod golden_invariants;
 mod golden_model;
 mod golden_transformers;
 mod histories;
+mod isolate;
 mod mtp;
 mod nvfp4;
 mod optimized_drive;

@@ -6,6 +6,7 @@
 mod alone;
 mod answers;
 mod free;
+mod lost;
 mod pass;
 mod run;
 mod score;
@@ -22,6 +23,7 @@ use karat_seam::{Path, Phase, Recorder, Requests, RowId, Site, Tap};
 
 pub(crate) use self::answers::Answer;
 use self::answers::{Picked, answers};
+pub(crate) use self::lost::{Lost, lost};
 use self::score::Named;
 use crate::cache::{Hash, Kind, Reader, Writer};
 use crate::job::Job;

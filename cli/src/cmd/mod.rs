@@ -1,10 +1,12 @@
 //! The subcommands, one file each. Each gives the exit code of its result.
 
 mod audit;
+pub(crate) mod bisect;
 mod diff;
 mod doctor;
 mod histories;
 pub(crate) mod import;
+pub(crate) mod isolate;
 mod model;
 mod patches;
 mod recall;
@@ -21,6 +23,8 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
+        Command::Bisect(args) => bisect::run(&args, globals),
+        Command::Isolate(args) => isolate::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

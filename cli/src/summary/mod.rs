@@ -1,7 +1,9 @@
 //! The result of an audit on the terminal: at most 100 columns, verdict first.
 
+pub(crate) mod bisect;
 mod data;
 pub(crate) mod histories;
+pub(crate) mod isolate;
 mod recall;
 mod tables;
 

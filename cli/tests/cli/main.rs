@@ -1,6 +1,7 @@
 //! The command line as a user types it: arguments in; stdout, stderr and exit code out.
 
 mod audit;
+mod bisect;
 mod broken;
 mod cache;
 mod candidate;
@@ -8,6 +9,7 @@ mod dumps;
 mod errors;
 mod files;
 mod import;
+mod isolate;
 mod recall;
 mod support;
 mod verify;
