@@ -59,6 +59,29 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    /// Every tap and layer of these conversations, on one thread, without a cache; the program is not named.
+    pub fn new(
+        checkpoint: Arc<Checkpoint>,
+        inputs: Inputs,
+        progress: &'a dyn Progress,
+        stop: &'a AtomicBool,
+    ) -> Job<'a> {
+        Job {
+            checkpoint,
+            random_weights: false,
+            inputs,
+            taps: None,
+            layers: None,
+            floor: false,
+            cache: None,
+            threads: 1,
+            producer: String::new(),
+            command: Vec::new(),
+            progress,
+            stop,
+        }
+    }
+
     /// The same job without its conversations.
     pub(crate) fn again(&self) -> Job<'a> {
         Job {

@@ -86,7 +86,7 @@ fn predicted(at: &Context<'_>, op: Op, rounding: Rounding, phase: Phase) -> f64 
 }
 
 /// |theirs - golden| / |golden| over some rows, and the row with the largest share of it. `None` for no rows, and where
-/// golden is zero.
+/// both are zero everywhere. Numbers that are none make the result none: they never vanish.
 fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[usize]) -> Option<(f64, usize)> {
     let (Data::F32(g), Data::F32(t)) = (&golden.data, &theirs.data) else { return None };
     let width = golden.width();
@@ -101,5 +101,8 @@ fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[usize]) -> Option<(f64, usiz
             worst = (of_row, i);
         }
     }
-    (size > 0.0).then(|| ((error / size).sqrt(), worst.1))
+    (size != 0.0 || error != 0.0).then(|| ((error / size).sqrt(), worst.1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use karat_audit::Inputs;
+use karat_audit::{Inputs, Job};
 use karat_model::Checkpoint;
 use karat_model::prompt::{Encoder, Tokenizer};
 use karat_scenarios::Content;
 
+use crate::args::Globals;
 use crate::failure::{Failure, Result};
+use crate::model::Source;
+use crate::progress::Progress;
+use crate::stop;
 
 /// A built-in scenario by name, or a file.
 pub(crate) fn content(name: &str) -> Result<Content> {
@@ -26,6 +30,17 @@ pub(crate) fn read(checkpoint: &Checkpoint, names: &[String], tokens: Option<&Pa
     }
     let story = [karat_scenarios::story().name.to_owned()];
     scenarios(checkpoint, if names.is_empty() { &story } else { names })
+}
+
+/// What every command that runs a model asks for alike: without a cache, every tap and layer.
+pub(crate) fn job<'a>(source: &Source, inputs: Inputs, globals: Globals, progress: &'a Progress) -> Job<'a> {
+    Job {
+        random_weights: source.random_weights,
+        threads: globals.threads(),
+        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
+        command: std::env::args().skip(1).collect(),
+        ..Job::new(source.checkpoint.clone(), inputs, progress, stop::on_interrupt())
+    }
 }
 
 /// Every conversation of these scenarios.

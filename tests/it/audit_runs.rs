@@ -26,18 +26,9 @@ fn run(stock: Stock, patches: &[&str], requests: Requests, threads: usize) -> Bu
     let scenarios = vec!["made".to_string(); requests.seqs.len()];
     let stop = AtomicBool::new(false);
     let job = Job {
-        checkpoint,
         random_weights: true,
-        inputs: Inputs { requests, scenarios, ..Inputs::default() },
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: None,
         threads,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
+        ..Job::new(checkpoint, Inputs { requests, scenarios, ..Inputs::default() }, &Quiet, &stop)
     };
     let patches = patches.iter().map(ToString::to_string).collect();
     karat_audit::audit(&job, &Subject { stock, patches, history: History::Cold }).unwrap()

@@ -59,20 +59,7 @@ fn golden_measures_what_the_card_says() {
         inputs.asks.push(rendered.asks);
     }
     let stop = AtomicBool::new(false);
-    let job = Job {
-        checkpoint,
-        random_weights: false,
-        inputs,
-        taps: None,
-        layers: None,
-        cache: None,
-        floor: false,
-        threads: 2,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
-    };
+    let job = Job { threads: 2, ..Job::new(checkpoint, inputs, &Quiet, &stop) };
     let mut found = BTreeMap::new();
     for row in recall(&job, None, None).unwrap().recall {
         let (asked, given): &mut (usize, usize) = found.entry((row.scenario, row.conversation)).or_default();

@@ -28,20 +28,7 @@ fn model_id(checkpoint: &Checkpoint) -> ModelId {
 fn audit(dir: &Path, claims: Claims, expected: Option<Requests>) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
-    let job = Job {
-        checkpoint: tiny(),
-        random_weights: false,
-        inputs,
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: None,
-        threads: 2,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
-    };
+    let job = Job { threads: 2, ..Job::new(tiny(), inputs, &Quiet, &stop) };
     audit_trace(&job, &TraceJob { trace, claims, expected }).unwrap()
 }
 

@@ -46,20 +46,7 @@ fn every_patch_gets_the_verdict_that_the_table_expects() {
     let stop = AtomicBool::new(false);
     let mut rows: Vec<PatchRow> = Vec::new();
     for patches in groups() {
-        let job = Job {
-            checkpoint: checkpoint.clone(),
-            random_weights: false,
-            inputs: inputs.clone(),
-            taps: None,
-            layers: None,
-            cache: None,
-            floor: false,
-            threads: 2,
-            producer: "test".into(),
-            command: vec![],
-            progress: &Quiet,
-            stop: &stop,
-        };
+        let job = Job { threads: 2, ..Job::new(checkpoint.clone(), inputs.clone(), &Quiet, &stop) };
         let subject = Subject { stock: Stock::Official, patches, history: History::Cold };
         let bundle = karat_audit::audit(&job, &subject).unwrap();
         println!("{} rows: {:#?}", inputs.requests.rows().len(), bundle.verdict.reasons);

@@ -46,20 +46,7 @@ fn entries_that_two_patches_lose_together_are_isolated_to_patches_layer_and_op()
         both.then(|| Box::new(LostEntries(Site::layer(2, Tap::AttnCkv))) as Box<dyn Visitor>)
     };
     let stop = AtomicBool::new(false);
-    let job = Job {
-        checkpoint,
-        random_weights: false,
-        inputs,
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: None,
-        threads: 2,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
-    };
+    let job = Job { threads: 2, ..Job::new(checkpoint, inputs, &Quiet, &stop) };
     let subject = Subject { stock: Stock::Official, patches, history: History::Cold };
     let ask = Isolate { subject, quick: Err("not asked".into()), arguments: "r.toml".into(), change: Some(&change) };
     let out = isolate(&job, &ask).unwrap();

@@ -61,18 +61,15 @@ fn in_nvfp4(files: &BTreeMap<String, Arc<[u8]>>) -> BTreeMap<String, Arc<[u8]>> 
 fn audit(checkpoint: &Arc<Checkpoint>, patch: &str) -> Bundle {
     let (requests, stop) = (requests(), AtomicBool::new(false));
     let job = Job {
-        checkpoint: checkpoint.clone(),
         random_weights: true,
-        inputs: Inputs { scenarios: vec!["made".to_string()], requests, ..Inputs::default() },
-        taps: None,
         layers: Some(2),
-        floor: false,
-        cache: None,
         threads: 2,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
+        ..Job::new(
+            checkpoint.clone(),
+            Inputs { scenarios: vec!["made".to_string()], requests, ..Inputs::default() },
+            &Quiet,
+            &stop,
+        )
     };
     let subject = Subject { stock: Stock::Official, patches: vec![patch.to_string()], history: History::Cold };
     karat_audit::audit(&job, &subject).unwrap()

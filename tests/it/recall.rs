@@ -161,20 +161,7 @@ impl Place {
 
     fn rows(&self, path: &dyn Path) -> Vec<RecallRow> {
         let stop = AtomicBool::new(false);
-        let job = Job {
-            checkpoint: self.checkpoint.clone(),
-            random_weights: false,
-            inputs: self.inputs.clone(),
-            taps: None,
-            layers: None,
-            cache: None,
-            floor: false,
-            threads: 2,
-            producer: "test".into(),
-            command: vec![],
-            progress: &Quiet,
-            stop: &stop,
-        };
+        let job = Job { threads: 2, ..Job::new(self.checkpoint.clone(), self.inputs.clone(), &Quiet, &stop) };
         recall_of(&job, &Candidate::new("broken", path, Claims::F32)).unwrap()
     }
 }

@@ -50,20 +50,7 @@ fn golden_measures_the_margins_that_were_noted() {
         inputs.asks.push(rendered.asks);
     }
     let stop = AtomicBool::new(false);
-    let job = Job {
-        checkpoint,
-        random_weights: false,
-        inputs,
-        taps: None,
-        layers: None,
-        cache: None,
-        floor: false,
-        threads: 2,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
-    };
+    let job = Job { threads: 2, ..Job::new(checkpoint, inputs, &Quiet, &stop) };
     let bundle = recall(&job, None, None).unwrap();
     let noted: Vec<f64> = sample.into_iter().flat_map(|(_, m)| m).collect();
     assert_eq!(bundle.recall.len(), noted.len());

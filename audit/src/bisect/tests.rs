@@ -69,18 +69,9 @@ impl Place {
 
     fn job(&self) -> Job<'_> {
         Job {
-            checkpoint: self.checkpoint.clone(),
             random_weights: true,
-            inputs: self.inputs.clone(),
-            taps: None,
-            layers: None,
-            floor: false,
-            cache: None,
             threads: 2,
-            producer: "test".into(),
-            command: vec![],
-            progress: &Quiet,
-            stop: &self.stop,
+            ..Job::new(self.checkpoint.clone(), self.inputs.clone(), &Quiet, &self.stop)
         }
     }
 

@@ -11,18 +11,13 @@ use crate::{Inputs, Quiet};
 fn seen(asked: &[&str], really: &[&str]) -> Effects {
     let stop = AtomicBool::new(false);
     let job = Job {
-        checkpoint: Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, 3)).unwrap()),
         random_weights: true,
-        inputs: Inputs::default(),
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: None,
-        threads: 1,
-        producer: String::new(),
-        command: Vec::new(),
-        progress: &Quiet,
-        stop: &stop,
+        ..Job::new(
+            Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, 3)).unwrap()),
+            Inputs::default(),
+            &Quiet,
+            &stop,
+        )
     };
     let plan = |patches: &[&str]| Plan {
         stock: Stock::Sglang,

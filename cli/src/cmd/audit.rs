@@ -22,7 +22,8 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if args.layers == Some(0) {
         return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
     }
-    let stop = stop::on_interrupt();
+    // From here on: a model takes a moment to open.
+    let _ = stop::on_interrupt();
     let progress = Progress::new(globals);
     let place = cache::place(args.no_cache)?;
     let (cache, no_cache) = match place.as_ref().map(cache::Place::open) {
@@ -36,18 +37,11 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         return Err(Failure::usage(format!("--layers {asked}: the model has {layers}")));
     }
     let start = |inputs: Inputs| Job {
-        checkpoint: source.checkpoint.clone(),
-        random_weights: source.random_weights,
-        inputs,
         taps: taps.clone(),
         layers: args.layers,
         floor: args.floor,
         cache: cache.as_ref(),
-        threads: globals.threads(),
-        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
-        command: std::env::args().skip(1).collect(),
-        progress: &progress,
-        stop,
+        ..inputs::job(&source, inputs, globals, &progress)
     };
     if let (None, Some(histories)) = (&args.candidate, histories::list(args.histories.as_deref())?) {
         let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;

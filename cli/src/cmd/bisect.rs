@@ -173,20 +173,7 @@ fn numbers(args: &BisectArgs, globals: Globals) -> Result<BisectReport> {
     let place = cache::place(args.no_cache)?;
     let cache = place.as_ref().and_then(|place| place.open().ok());
     let progress = Progress::new(globals);
-    let job = Job {
-        checkpoint: source.checkpoint.clone(),
-        random_weights: source.random_weights,
-        inputs,
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: cache.as_ref(),
-        threads: globals.threads(),
-        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
-        command: std::env::args().skip(1).collect(),
-        progress: &progress,
-        stop: stop::on_interrupt(),
-    };
+    let job = Job { cache: cache.as_ref(), ..inputs::job(&source, inputs, globals, &progress) };
     let ask = Bisect {
         over,
         stock,

@@ -79,18 +79,15 @@ fn self_test(globals: Globals) -> Result<Bundle> {
     let requests = Requests { seqs: vec![Sequence::prompt("self-test", ids)] };
     let stop = AtomicBool::new(false);
     let job = Job {
-        checkpoint,
         random_weights: true,
-        inputs: Inputs { requests, scenarios: vec!["self-test".to_string()], ..Inputs::default() },
-        taps: None,
-        layers: None,
         floor: true,
-        cache: None,
         threads: globals.threads(),
-        producer: String::new(),
-        command: Vec::new(),
-        progress: &Quiet,
-        stop: &stop,
+        ..Job::new(
+            checkpoint,
+            Inputs { requests, scenarios: vec!["self-test".to_string()], ..Inputs::default() },
+            &Quiet,
+            &stop,
+        )
     };
     let control = Subject { stock: Stock::None, patches: Vec::new(), history: History::Cold };
     Ok(karat_audit::audit(&job, &control)?)

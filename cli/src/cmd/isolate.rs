@@ -12,7 +12,7 @@ use crate::args::Globals;
 use crate::failure::Result;
 use crate::model::{self, Source};
 use crate::progress::Progress;
-use crate::{cache, inputs, output, stop, summary};
+use crate::{cache, inputs, output, summary};
 
 /// Conversations of the recall step when none are named: short ones of each kind of question.
 const QUICK: [&str; 3] = ["turn-two", "to-a-file", "tool-result"];
@@ -54,20 +54,7 @@ pub(crate) fn run(args: &IsolateArgs, globals: Globals) -> Result<u8> {
     let place = cache::place(args.no_cache)?;
     let cache = place.as_ref().and_then(|place| place.open().ok());
     let progress = Progress::new(globals);
-    let job = Job {
-        checkpoint: source.checkpoint.clone(),
-        random_weights: source.random_weights,
-        inputs,
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: cache.as_ref(),
-        threads: globals.threads(),
-        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
-        command: std::env::args().skip(1).collect(),
-        progress: &progress,
-        stop: stop::on_interrupt(),
-    };
+    let job = Job { cache: cache.as_ref(), ..inputs::job(&source, inputs, globals, &progress) };
     let subject = Subject { stock, patches, history: History::Cold };
     let result = isolate(&job, &Isolate { subject, quick, arguments: arguments(args), change: None });
     progress.finish();

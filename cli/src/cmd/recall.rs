@@ -1,6 +1,6 @@
 //! `karat recall`.
 
-use karat_audit::{Job, Subject};
+use karat_audit::Subject;
 use karat_optimized::History;
 
 use super::audit::low_precision;
@@ -8,7 +8,7 @@ use crate::args::{Globals, Recall};
 use crate::failure::{Failure, Result};
 use crate::later::refuse_given;
 use crate::progress::Progress;
-use crate::{inputs, model, output, stop, summary};
+use crate::{inputs, model, output, summary};
 
 pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     refuse_given(&[("--endpoint", args.endpoint.is_some()), ("--api", args.api.is_some())])?;
@@ -32,20 +32,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     }
     let longest = inputs.requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
     let progress = Progress::new(globals);
-    let job = Job {
-        checkpoint: source.checkpoint.clone(),
-        random_weights: source.random_weights,
-        inputs,
-        taps: None,
-        layers: None,
-        cache: None,
-        floor: false,
-        threads: globals.threads(),
-        producer: format!("karat {}", env!("CARGO_PKG_VERSION")),
-        command: std::env::args().skip(1).collect(),
-        progress: &progress,
-        stop: stop::on_interrupt(),
-    };
+    let job = inputs::job(&source, inputs, globals, &progress);
     let mut bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
     progress.finish();
     let trained = model::TRAINED_TOKENS;

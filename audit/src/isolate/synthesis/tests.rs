@@ -13,18 +13,13 @@ use crate::{Inputs, Isolate, Job, Quiet, StepRun, Subject};
 fn synthesis(found: &Evidence, steps: Vec<StepRun>) -> Synthesis {
     let stop = AtomicBool::new(false);
     let job = Job {
-        checkpoint: Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, 3)).unwrap()),
         random_weights: true,
-        inputs: Inputs::default(),
-        taps: None,
-        layers: None,
-        floor: false,
-        cache: None,
-        threads: 1,
-        producer: "test".into(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
+        ..Job::new(
+            Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, 3)).unwrap()),
+            Inputs::default(),
+            &Quiet,
+            &stop,
+        )
     };
     let patches = vec!["fp8-kv".to_string(), "mma-sparse-mla".to_string()];
     let subject = Subject { stock: Stock::Official, patches, history: History::Cold };

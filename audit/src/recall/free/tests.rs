@@ -35,20 +35,7 @@ fn it_says_what_greedy_decoding_says() {
         logits = session.extend(&[best], &mut NoTaps).unwrap();
     }
     let stop = AtomicBool::new(false);
-    let job = Job {
-        checkpoint: checkpoint.clone(),
-        random_weights: true,
-        inputs: Inputs::default(),
-        taps: None,
-        layers: None,
-        cache: None,
-        floor: false,
-        threads: 1,
-        producer: String::new(),
-        command: vec![],
-        progress: &Quiet,
-        stop: &stop,
-    };
+    let job = Job { random_weights: true, ..Job::new(checkpoint.clone(), Inputs::default(), &Quiet, &stop) };
     let make =
         |requests| -> Result<Box<dyn Path>> { Ok(Box::new(Golden::new(checkpoint.clone(), requests, Mode::F32, 1)?)) };
     // The draft is wrong from its third id on.
