@@ -22,7 +22,7 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "golden"))
+sys.path.append(str(Path(__file__).parent.parent / "golden"))
 
 import torch
 import transformers

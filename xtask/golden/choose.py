@@ -1,4 +1,4 @@
-"""Chooses conversations by golden's margin: python select.py recall.csv [N] > lines for `selected` of a scenario.
+"""Chooses conversations by golden's margin: python choose.py recall.csv [N] > lines for `selected` of a scenario.
 
 recall.csv is that of `karat recall FILE.toml --golden --out DIR` on a recipe with many conversations. Conversations are
 taken greedily, the one that fills the emptiest strata most first, until each stratum (0.5 to 1, 1 to 2, 2 to 4 nats) holds
