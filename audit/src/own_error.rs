@@ -68,7 +68,7 @@ fn phase(candidate: &Candidate<'_>, row: RowId) -> Phase {
 }
 
 /// Operands of an op: golden's own results where the patch made them, else what the candidate showed.
-fn operands(
+pub(crate) fn operands(
     spec: &OpSpec,
     golden: &dyn Layer,
     made: &BTreeMap<Tap, Tensor>,
@@ -117,7 +117,7 @@ fn operands(
 }
 
 /// |theirs - golden| / |golden| over the rows that `acts` admits; places where both are the same infinity are left out.
-fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[RowId], acts: &dyn Fn(&RowId) -> bool) -> Option<f64> {
+pub(crate) fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[RowId], acts: &dyn Fn(&RowId) -> bool) -> Option<f64> {
     if golden.shape != theirs.shape || golden.rows() != rows.len() {
         return None;
     }

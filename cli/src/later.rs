@@ -17,8 +17,6 @@ pub(crate) enum Later {
     #[command(hide = true)]
     Op(Anything),
     #[command(hide = true)]
-    Report(Anything),
-    #[command(hide = true)]
     Merge(Anything),
     #[command(hide = true)]
     Bench(Anything),
@@ -39,7 +37,6 @@ impl Later {
             Self::Bisect(_) => "bisect",
             Self::Isolate(_) => "isolate",
             Self::Op(_) => "op",
-            Self::Report(_) => "report",
             Self::Merge(_) => "merge",
             Self::Bench(_) => "bench",
         }

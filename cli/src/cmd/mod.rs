@@ -8,6 +8,7 @@ pub(crate) mod import;
 mod model;
 mod patches;
 mod recall;
+mod report;
 mod scenario;
 mod trace;
 mod verify;
@@ -21,6 +22,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
+        Command::Report(args) => report::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),
