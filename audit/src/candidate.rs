@@ -6,8 +6,8 @@ use std::sync::Arc;
 use karat_diff::Claims;
 use karat_seam::{Path, Phase, RowId, Together};
 
-use crate::patch_rows::Calls;
 use crate::derive::Rules;
+use crate::patch_rows::Calls;
 use crate::predict::PatchSpec;
 
 /// A path that is compared with golden.

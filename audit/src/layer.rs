@@ -8,6 +8,7 @@ use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap}
 use rayon::prelude::*;
 
 use crate::compare::{self, Context, Seen};
+use crate::derive::{self, Predicted};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
@@ -16,7 +17,6 @@ use crate::pass::{self, Group, input};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::Record;
-use crate::derive::{self, Predicted};
 use crate::{Error, Result, align, choices, decisions, own_error};
 
 /// Runs layer `l` on every path and compares it, as far as no earlier run did.
@@ -43,12 +43,8 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Res
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let start = Instant::now();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, known.golden_key(), &facts)?;
-        let lanes = Lanes {
-            on_x: &golden.on_x,
-            on_x2: &golden.on_x2,
-            floor: floor.as_ref(),
-            predicted: predicted.as_ref(),
-        };
+        let lanes =
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: predicted.as_ref() };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(walk.cache(), next));
             next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))

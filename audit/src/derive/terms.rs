@@ -1,9 +1,9 @@
 //! The roundings at each tap, as the stock plan has them (spec 2.15 and section 8), and what each costs.
 
 use karat_bundle::DerivationRow;
+use karat_diff::Rounding;
 use karat_diff::tolerance::accumulator;
 use karat_diff::tolerance::quantise::{Format, cost};
-use karat_diff::Rounding;
 use karat_optimized::{ActCodes, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes};
 use karat_seam::{Data, Layer, OpSpec, Recorder, Site, Tap};
 

@@ -9,7 +9,7 @@ use karat_seam::{Data, Phase, Recorder, RowId, Site, Tap, Tensor};
 use super::Look;
 use crate::lockstep::{Lockstep, follows_slots};
 use crate::place::Place;
-use crate::{Result, align, rotate};
+use crate::{align, rotate};
 
 /// Buckets of positions.
 const BUCKETS: usize = 8;
@@ -38,10 +38,10 @@ pub(super) fn labels(look: &Look<'_>, tap: Tap, rows: &[RowId]) -> Vec<u32> {
 }
 
 /// Rows of `taps.csv`, one a part of the bad tap, in the bad phase; they are not gated.
-pub(super) fn rows(setup: &Lockstep<'_>, look: &Look<'_>, bad: &FirstBad) -> Result<Vec<TapRow>> {
-    let Some(tap) = Tap::from_name(&bad.tap).filter(|t| !t.is_discrete()) else { return Ok(Vec::new()) };
+pub(super) fn rows(setup: &Lockstep<'_>, look: &Look<'_>, bad: &FirstBad) -> Vec<TapRow> {
+    let Some(tap) = Tap::from_name(&bad.tap).filter(|t| !t.is_discrete()) else { return Vec::new() };
     let site = Site::layer(look.l, tap);
-    let Some(theirs) = look.seen.get(site, look.seq) else { return Ok(Vec::new()) };
+    let Some(theirs) = look.seen.get(site, look.seq) else { return Vec::new() };
     let phase = if bad.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
     let rows: Vec<RowId> = theirs.rows.iter().copied().filter(|r| look.phase(tap, *r) == phase).collect();
     let flags = vec![rotate::is_rotated(tap) && look.candidate.rotates_in(phase); rows.len()];
@@ -51,19 +51,15 @@ pub(super) fn rows(setup: &Lockstep<'_>, look: &Look<'_>, bad: &FirstBad) -> Res
         let taken = align::take(tap, recorded, &rows, width)?;
         Some(rotate::rows(taken, &flags).into_owned())
     };
-    let Some(candidate) = align::take(tap, theirs, &rows, width) else { return Ok(Vec::new()) };
-    let (Some(on_x), Some(on_x2)) = (take(&look.on_x), take(&look.on_x2)) else { return Ok(Vec::new()) };
+    let Some(candidate) = align::take(tap, theirs, &rows, width) else { return Vec::new() };
+    let (Some(on_x), Some(on_x2)) = (take(&look.on_x), take(&look.on_x2)) else { return Vec::new() };
     let all = [&on_x.data, &on_x2.data, &candidate.data].map(|d| if let Data::F32(v) = d { v.as_slice() } else { &[] });
     if all.iter().any(|v| v.len() != rows.len() * width) {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let sequence = &setup.golden.requests().seqs[look.seq as usize].id;
-    let place = Place {
-        candidate: look.candidate,
-        scenario: &bad.scenario,
-        sequence,
-        layers: setup.golden.blocks().layers,
-    };
+    let place =
+        Place { candidate: look.candidate, scenario: &bad.scenario, sequence, layers: setup.golden.blocks().layers };
     let mut out = Vec::new();
     let mut add = |name: String, sums: &SplitSums, n: u64| {
         let mut row = TapRow { part: name, rows: n, n: sums.n, nonfinite: sums.nonfinite, ..place.row(site, phase) };
@@ -73,9 +69,11 @@ pub(super) fn rows(setup: &Lockstep<'_>, look: &Look<'_>, bad: &FirstBad) -> Res
     if let Some((kind, count)) = kind(tap, &candidate.shape) {
         let labels = labels(look, tap, &rows);
         // R(x) may have other experts in its slots: then there is no inherited part to tell.
-        if labels.is_empty() || look.on_x.get(Site::layer(look.l, Tap::FfnIdx), look.seq).is_some_and(|ours| {
-            look.seen.get(Site::layer(look.l, Tap::FfnIdx), look.seq).is_some_and(|t| t.tensor == ours.tensor)
-        }) {
+        if labels.is_empty()
+            || look.on_x.get(Site::layer(look.l, Tap::FfnIdx), look.seq).is_some_and(|ours| {
+                look.seen.get(Site::layer(look.l, Tap::FfnIdx), look.seq).is_some_and(|t| t.tensor == ours.tensor)
+            })
+        {
             let label = |row: usize, part: usize| labels.get(row * count + part).copied().unwrap_or(part as u32);
             for (part, sums) in cut(all, width, count, label) {
                 add(format!("{kind}.{part}"), &sums, rows.len() as u64);
@@ -91,7 +89,7 @@ pub(super) fn rows(setup: &Lockstep<'_>, look: &Look<'_>, bad: &FirstBad) -> Res
             add(name, &sums, (last + 1 - first) as u64);
         }
     }
-    Ok(out)
+    out
 }
 
 /// Sums by label of the parts of rows. `all` are R(x), R(x') and C(x').
@@ -109,7 +107,11 @@ pub(super) fn cut(
         let (a, b, c) = (f64::from(*a), f64::from(*b), f64::from(*c));
         sums.n += 1;
         if !(a.is_finite() && b.is_finite() && c.is_finite()) {
-            if a == b && b == c { sums.masked += 1 } else { sums.nonfinite += 1 }
+            if a == b && b == c {
+                sums.masked += 1;
+            } else {
+                sums.nonfinite += 1;
+            }
             continue;
         }
         let (h, j) = (b - a, c - b);

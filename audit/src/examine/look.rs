@@ -6,8 +6,8 @@ use karat_bundle::{DerivationRow, FirstBad};
 use karat_diff::Tolerance;
 use karat_diff::tolerance::{DERIVED, F32_MAX_OVER_MAX, ROUNDINGS, root_sum};
 use karat_seam::{
-    Data, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing, RowId, Site,
-    Streams, Tap, Tensor,
+    Data, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing, RowId, Site, Streams, Tap,
+    Tensor,
 };
 
 use crate::candidate::Candidate;
@@ -26,9 +26,7 @@ pub(crate) struct OpError {
     pub(crate) predicted: f64,
     /// The largest that is explained.
     limit: f64,
-    /// Operands that the candidate showed.
-    pub(crate) operands: Vec<(Tap, Tensor)>,
-    /// What golden makes of them.
+    /// What golden makes of the operands that the candidate showed.
     pub(crate) golden: BTreeMap<Tap, Tensor>,
     /// Rows of the operands.
     pub(crate) rows: Vec<RowId>,
@@ -77,7 +75,8 @@ impl<'a> Look<'a> {
     /// `None` when the bad place is in no layer, or the candidate does not tell what leaves its layers.
     pub(crate) fn at(setup: &'a Lockstep<'a>, bad: &FirstBad, terms: &[DerivationRow]) -> Result<Option<Self>> {
         let Ok(l) = bad.layer.parse::<u16>() else { return Ok(None) };
-        let Some(candidate) = setup.candidates.iter().find(|c| c.patch_set == bad.patch_set && c.holds.is_none()) else {
+        let Some(candidate) = setup.candidates.iter().find(|c| c.patch_set == bad.patch_set && c.holds.is_none())
+        else {
             return Ok(None);
         };
         let requests = setup.golden.requests();
@@ -122,11 +121,11 @@ impl<'a> Look<'a> {
                 let Some(error) = self.error(*tap, tensor, theirs, phase, &golden) else { continue };
                 let (predicted, limit) = self.expected(*tap, terms);
                 if worst.as_ref().is_none_or(|w| error / limit > w.error / w.limit) {
-                    let (operands, golden, rows) = (Vec::new(), BTreeMap::new(), Vec::new());
-                    worst = Some(OpError { op: spec.op, tap: *tap, error, predicted, limit, operands, golden, rows });
+                    let (golden, rows) = (BTreeMap::new(), Vec::new());
+                    worst = Some(OpError { op: spec.op, tap: *tap, error, predicted, limit, golden, rows });
                 }
             }
-            all.extend(worst.map(|w| OpError { operands, golden, rows, ..w }));
+            all.extend(worst.map(|w| OpError { golden, rows, ..w }));
         }
         Ok(all)
     }
@@ -163,7 +162,8 @@ impl<'a> Look<'a> {
             return share_of_rows(golden, theirs, &acts);
         }
         // The weights of another choice of experts are other numbers.
-        let moved: Vec<RowId> = match (all.get(&Tap::FfnIdx), self.seen.get(Site::layer(self.l, Tap::FfnIdx), self.seq)) {
+        let moved: Vec<RowId> = match (all.get(&Tap::FfnIdx), self.seen.get(Site::layer(self.l, Tap::FfnIdx), self.seq))
+        {
             (Some(ours), Some(idx)) if follows_slots(tap) => differing(ours, idx),
             _ => Vec::new(),
         };
@@ -200,23 +200,24 @@ impl<'a> Look<'a> {
     pub(crate) fn suspect(&self, bad: &FirstBad) -> &OpError {
         let named = self.ops.iter().find(|o| o.op.spec().name == bad.op);
         // Decisions may differ by noise: one is to blame only when the judged rows say so.
-        let is_over = |o: &&OpError| !(o.error <= o.limit) && (!o.tap.is_discrete() || o.tap.name() == bad.tap);
+        let is_over =
+            |o: &&OpError| (o.error.is_nan() || o.error > o.limit) && (!o.tap.is_discrete() || o.tap.name() == bad.tap);
         let first = self.ops.iter().find(is_over);
         first.or(named).unwrap_or(&self.ops[0])
     }
 
     /// Share of the inherited error that other decisions bring: 1 - |H| with golden's decisions on x over |H| with its
     /// own on x'. `None` when nothing was inherited.
-    pub(crate) fn routing_share(&self) -> Result<Option<f64>> {
+    pub(crate) fn routing_share(&self) -> Option<f64> {
         let site = Site::layer(self.l, Tap::Out);
         let get = |r: &Recorder| r.get(site, self.seq).map(|r| r.tensor.clone());
         let (Some(x), Some(free), Some(forced)) = (get(&self.on_x), get(&self.free), get(&self.forced)) else {
-            return Ok(None);
+            return None;
         };
         let rows: Vec<RowId> = self.on_x.get(site, self.seq).map_or(Vec::new(), |r| r.rows.clone());
         let of = |t: &Tensor| rel_l2(&x, t, &rows, &|_| true).unwrap_or(0.0);
         let (free, forced) = (of(&free), of(&forced));
-        Ok((free > 0.0).then(|| 1.0 - forced / free))
+        (free > 0.0).then(|| 1.0 - forced / free)
     }
 }
 

@@ -28,13 +28,8 @@ impl Lockstep<'_> {
     /// step, puts the suspects in the order of their effect, and adds rows for the parts of the bad tap. Does nothing
     /// when the verdict is another than `fail`, or no layer is at fault.
     pub fn examine(&self, bundle: &mut Bundle) -> Result<()> {
-        self.look_closer(bundle).map(|_| ())
-    }
-
-    /// The same; gives what was looked at.
-    pub(crate) fn look_closer(&self, bundle: &mut Bundle) -> Result<Option<Look<'_>>> {
         let Some(bad) = bundle.verdict.first_bad.clone().filter(|_| bundle.verdict.verdict == Verdict::Fail) else {
-            return Ok(None);
+            return Ok(());
         };
         let mut found = Examination { change_point: change_point(&bundle.taps, &bad), ..Examination::default() };
         let look = match Look::at(self, &bad, &bundle.derivations) {
@@ -48,9 +43,9 @@ impl Lockstep<'_> {
             found.op = worst.op.spec().name.to_string();
             found.tap = worst.tap.name().to_string();
             (found.op_error, found.op_predicted) = (worst.error, worst.predicted);
-            found.routing_share = look.routing_share()?;
+            found.routing_share = look.routing_share();
             found.signatures = signs::of(self, look, worst);
-            bundle.taps.extend(cut::rows(self, look, &bad)?);
+            bundle.taps.extend(cut::rows(self, look, &bad));
             let mut layers: Vec<u16> = vec![look.l];
             let of_set = bundle.verdict.suspects.iter().filter(|s| s.patch_set == bad.patch_set);
             layers.extend(of_set.filter_map(|s| s.layer.parse::<u16>().ok()).filter(|l| *l != look.l));
@@ -79,7 +74,7 @@ impl Lockstep<'_> {
             bundle.verdict.next_step = words::next_step(&bad, &found, &bundle.verdict.next_step);
         }
         bundle.verdict.examination = Some(found);
-        Ok(look)
+        Ok(())
     }
 }
 

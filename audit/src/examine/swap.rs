@@ -122,7 +122,8 @@ impl Logits {
         for seq in 0..self.sequences {
             let (Some(ours), Some(theirs)) = (golden.seen.get(site, seq), self.seen.get(site, seq)) else { continue };
             let rows = align::common(&ours.rows, &theirs.rows);
-            let gather = |r: &karat_seam::Recorded| align::gather(&r.rows, &r.tensor, &rows).map(|t| t.into_owned());
+            let gather =
+                |r: &karat_seam::Recorded| align::gather(&r.rows, &r.tensor, &rows).map(std::borrow::Cow::into_owned);
             let (Some(a), Some(b)) = (gather(ours), gather(theirs)) else { continue };
             let all = positions(&a, &b, &vec![None; rows.len()], TOP_K)?;
             sum += all.iter().map(|p| p.kl).sum::<f64>();

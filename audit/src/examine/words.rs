@@ -23,7 +23,9 @@ pub(super) fn summary(bad: &FirstBad, found: &Examination, signature: Option<&st
                 found.op_error,
                 found.op_error / found.op_predicted
             ),
-            false => format!(": on its own operands it decides otherwise in {:.1} % of the rows", 100.0 * found.op_error),
+            false => {
+                format!(": on its own operands it decides otherwise in {:.1} % of the rows", 100.0 * found.op_error)
+            }
         });
     }
     if let Some(change) = &found.change_point {
@@ -61,7 +63,10 @@ pub(super) fn next_step(bad: &FirstBad, found: &Examination, otherwise: &str) ->
         ("tail of a tile", "look at the bounds of the last tile: masks, rounding up of sizes, vector loads"),
         ("only decode", "compare the decode kernel with the prefill kernel on the same rows"),
         ("after a boundary", "look at what is carried over this boundary: window, pending rows, page reuse"),
-        ("growing with position", "look at what accumulates: a running sum, a position that drifts, a narrow accumulator"),
+        (
+            "growing with position",
+            "look at what accumulates: a running sum, a position that drifts, a narrow accumulator",
+        ),
     ];
     let place = format!("{} of layer {}", if found.op.is_empty() { &bad.op } else { &found.op }, bad.layer);
     match advice.iter().find(|(name, _)| fits(name)) {

@@ -57,8 +57,7 @@ fn judge_again(bundle: &mut Bundle) {
 }
 
 fn unknown(bundle: &Bundle, tap: &str) -> Failure {
-    let mut names: Vec<String> =
-        bundle.taps.iter().filter(|r| r.value.is_some()).map(summary::explain::name).collect();
+    let mut names: Vec<String> = bundle.taps.iter().filter(|r| r.value.is_some()).map(summary::explain::name).collect();
     names.sort_unstable();
     names.dedup();
     let near: Vec<&String> = names.iter().filter(|n| n.contains(tap)).take(4).collect();

@@ -60,16 +60,16 @@ pub(crate) fn text(bundle: &Bundle, rows: &[&TapRow], style: Style) -> String {
     } else {
         lines.push(String::new());
         lines.push(style.bold(&format!(
-            "{:<34}{:<30}{:>6}{:>9}{:>10}  {}",
-            "rounding of stock's plan", "format", "times", "cost", "in all", "how"
+            "{:<34}{:<26}{:>6}{:>8}{:>8}  {}",
+            "rounding of stock's plan", "format", "times", "cost", "in all", "measured"
         )));
         for t in &terms {
             let how = match (t.basis.as_str(), t.sample_rows) {
-                ("measured", n) => format!("measured on {n} rows"),
+                ("measured", n) => format!("on {n} rows"),
                 (other, _) => other.to_string(),
             };
             let all = size(t);
-            lines.push(format!("{:<34}{:<30}{:>6}{:>9.1e}{all:>10.1e}  {how}", t.term, t.format, t.times, t.cost));
+            lines.push(format!("{:<34}{:<26}{:>6}{:>8.1e}{all:>8.1e}  {how}", t.term, t.format, t.times, t.cost));
         }
         lines.push(format!("the op alone, root of the sum of squares: {:.2e}", op_error(&terms)));
         lines.push("derived: the same with what the layer's earlier roundings bring, golden with noise".into());

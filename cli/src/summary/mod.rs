@@ -32,7 +32,9 @@ fn examined(bundle: &Bundle, style: Style) -> Vec<String> {
     let Some(found) = &bundle.verdict.examination else { return Vec::new() };
     let mut lines = Vec::new();
     if !found.effects.is_empty() {
-        lines.push(style.bold(&format!("{:<12}{:>24}{:>26}", "layer", "KL gone with golden's", "KL of it alone in golden")));
+        lines.push(
+            style.bold(&format!("{:<12}{:>24}{:>26}", "layer", "KL gone with golden's", "KL of it alone in golden")),
+        );
         for e in &found.effects {
             lines.push(format!("{:<12}{:>24.1e}{:>26.1e}", e.layer, e.removed, e.alone));
         }

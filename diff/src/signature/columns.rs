@@ -14,7 +14,7 @@ const NAMED: usize = 6;
 /// A set of heads, experts, streams or groups.
 pub(super) fn part_set(seen: &Seen<'_>) -> Tested {
     let name = "a set of parts";
-    let mut best = Tested::no(name);
+    let (mut best, mut least) = (Tested::no(name), f64::INFINITY);
     for parts in seen.rows.parts.iter().filter(|p| p.count > 0 && seen.rows.width.is_multiple_of(p.count)) {
         let width = seen.rows.width / parts.count;
         let mut by_label: BTreeMap<u32, (f64, u64)> = BTreeMap::new();
@@ -48,8 +48,10 @@ pub(super) fn part_set(seen: &Seen<'_>) -> Tested {
             let more = if taken.len() > NAMED { ", ..." } else { "" };
             format!("only {kind} {}{more} of {of}", shown.join(", "))
         });
-        if best.fits.is_none() && (tested.fits.is_some() || tested.share > best.share) {
-            best = tested;
+        // The smallest set that fits tells most.
+        let size = if tested.fits.is_some() { n as f64 / all.max(1) as f64 } else { f64::INFINITY };
+        if size < least || (best.fits.is_none() && tested.share > best.share) {
+            (best, least) = (tested, size);
         }
     }
     best

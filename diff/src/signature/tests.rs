@@ -20,7 +20,7 @@ fn made(change: impl FnOnce(&mut [f32])) -> Made {
     let positions: Vec<u32> = (0..N as u32).collect();
     let decode = positions.iter().map(|p| *p >= 32).collect();
     // Two slots a row, experts 0 to 7.
-    let labels = (0..2 * N as u32).map(|i| i * 5 % 8).collect();
+    let labels = (0..2 * N as u32).map(|i| (i * 5 + i / 8) % 8).collect();
     Made { x, y, positions, decode, labels }
 }
 

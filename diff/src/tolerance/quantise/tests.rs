@@ -11,7 +11,10 @@ fn round(format: Format, values: &[f64]) -> Vec<f64> {
 #[test]
 fn values_by_hand() {
     // bf16 has 7 bits after the leading one: 1 + 1/256 lies between two, and goes to the even one.
-    assert_eq!(round(Format::Bf16, &[1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -0.1]), [1.0, 1.0 + 1.0 / 64.0, -0.10009765625]);
+    assert_eq!(
+        round(Format::Bf16, &[1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -0.1]),
+        [1.0, 1.0 + 1.0 / 64.0, -0.10009765625]
+    );
     assert_eq!(round(Format::E4m3, &[500.0, 17.0, 2f64.powi(-9), 2f64.powi(-11)]), [448.0, 16.0, 2f64.powi(-9), 0.0]);
     // Largest 6: scale 1; codes 0, .5, 1, 1.5, 2, 3, 4, 6.
     assert_eq!(round(Format::Mxfp4(4), &[6.0, 2.4, -5.1, 0.2]), [6.0, 2.0, -6.0, 0.0]);
