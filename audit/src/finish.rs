@@ -30,6 +30,7 @@ pub(crate) fn bundle(
     run.patches = patches.iter().map(used).collect();
     run.policy = policy;
     run.findings = outcome.findings;
+    outcome.notes.push(tolerances(&outcome.taps));
     if outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
         let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
         run.findings.push(Finding::new(Verdict::Unproven, reason));
@@ -43,6 +44,7 @@ pub(crate) fn bundle(
     run.peak_memory_bytes = peak_memory();
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
+    bundle.derivations = outcome.derivations;
     bundle.recall = outcome.recall;
     bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
@@ -94,12 +96,29 @@ pub(crate) fn limits(job: &Job<'_>, contracts: bool, stock: Option<Stock>) -> Ve
     for row in stock.iter().flat_map(|s| s.assumed()) {
         notes.push(format!("stock {}, D{}: {} ({})", stock.map_or("", Stock::name), row.d, row.rule, row.basis.name()));
     }
-    notes.push("tolerances are provisional: four one-rounding errors, or 1e-5 of a tap's largest value".to_string());
-    if job.checkpoint.config().mtp.is_empty() {
-        return notes;
+    if !job.checkpoint.config().mtp.is_empty() {
+        notes.push("multi-token-prediction blocks were not audited".to_string());
     }
-    notes.push("multi-token-prediction blocks were not audited".to_string());
     notes
+}
+
+/// Which tolerances are derived, and which are not.
+fn tolerances(taps: &[TapRow]) -> String {
+    let rule = "four one-rounding errors, four claims of a patch, or 1e-5 of a tap's largest value";
+    let count = |basis: &str| taps.iter().filter(|r| r.basis == basis).count();
+    let (derived, tighter, provisional) = (count("derived"), count("tighter"), count("provisional"));
+    if derived + tighter == 0 {
+        return format!("tolerances are provisional: {rule}");
+    }
+    let kept = match tighter {
+        0 => String::new(),
+        n => format!(" ({n} more: derived is looser, and the provisional one is kept)"),
+    };
+    format!(
+        "{derived} of {} tolerances are derived, 1.5 times what the stock plan's roundings cost on golden{kept}; \
+         {provisional} are provisional: {rule}",
+        derived + tighter + provisional,
+    )
 }
 
 /// The phases of a descriptor as the csv writes them.

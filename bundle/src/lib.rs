@@ -19,8 +19,8 @@ pub use judge::{Evidence, Policy, history_verdict, judge, row_verdict};
 pub use read::{read, read_table};
 pub use run::{CacheUse, Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
-pub use tables::{FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
-pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};
+pub use tables::{DerivationRow, FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
+pub use verdict::{ChangePoint, Effect, Examination, Finding, FirstBad, Report, SignatureTest, Suspect, Verdict};
 pub use write::write;
 
 /// A whole bundle in memory.
@@ -32,6 +32,8 @@ pub struct Bundle {
     pub verdict: Report,
     /// One row a tap, layer, sequence, phase, patch set and part.
     pub taps: Vec<TapRow>,
+    /// One row a rounding of the numeric plan, tap and layer.
+    pub derivations: Vec<DerivationRow>,
     /// One row a position and patch set.
     pub tokens: Vec<TokenRow>,
     /// One row a changed discrete decision.

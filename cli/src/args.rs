@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Bisect(crate::cmd::bisect::BisectArgs),
     /// Run the whole isolation plan unattended: facts, ranked suspects, what is ruled out and by what, what to do next
     Isolate(crate::cmd::isolate::IsolateArgs),
+    /// Judge a bundle again and show it; --explain says how a tolerance came about
+    Report(Report),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces, dumps or files (.safetensors, .pt, .npy, .npz, folders of them), tensor by tensor; no model
@@ -196,6 +198,29 @@ pub(crate) struct Recall {
     pub(crate) endpoint: Option<String>,
     #[arg(long, hide = true, value_name = "API")]
     pub(crate) api: Option<String>,
+}
+
+/// `karat report`.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own on the command line")]
+pub(crate) struct Report {
+    /// The folder that --out wrote
+    pub(crate) bundle: PathBuf,
+    #[arg(hide = true)]
+    pub(crate) other: Option<PathBuf>,
+    /// How the tolerance of this tap came about, e.g. layers.3.attn.o
+    #[arg(long, value_name = "TAP")]
+    pub(crate) explain: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) html: bool,
+    #[arg(long, hide = true)]
+    pub(crate) csv: bool,
+    #[arg(long, hide = true)]
+    pub(crate) markdown: bool,
+    #[arg(long, hide = true)]
+    pub(crate) junit: bool,
+    #[arg(long, hide = true)]
+    pub(crate) github: bool,
 }
 
 /// `karat trace`.

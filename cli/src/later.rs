@@ -13,8 +13,6 @@ pub(crate) enum Later {
     #[command(hide = true)]
     Op(Anything),
     #[command(hide = true)]
-    Report(Anything),
-    #[command(hide = true)]
     Merge(Anything),
     #[command(hide = true)]
     Bench(Anything),
@@ -33,7 +31,6 @@ impl Later {
         match self {
             Self::Gate(_) => "gate",
             Self::Op(_) => "op",
-            Self::Report(_) => "report",
             Self::Merge(_) => "merge",
             Self::Bench(_) => "bench",
         }

@@ -69,7 +69,7 @@ pub fn row_verdict(row: &TapRow, policy: &Policy) -> Option<Verdict> {
     Some(if tolerance < floors { Verdict::Unproven } else { Verdict::Pass })
 }
 
-/// The verdict of a whole run. `signature` and `forward_equivalents` are left for the caller: no row holds them.
+/// The verdict of a whole run. `signature`, `examination` and `forward_equivalents` are left for the caller: no row holds them.
 pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     let mut findings: Vec<Finding> = evidence.findings.to_vec();
     let failing: Vec<&TapRow> = with_verdict(evidence.taps, policy, Verdict::Fail);
@@ -84,6 +84,7 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     if let Some(row) = blind.first() {
         findings.push(Finding::new(Verdict::Unproven, words::blind(row, blind.len(), policy)));
     }
+    findings.extend(words::does_not_round(evidence.taps).map(|reason| Finding::new(Verdict::Unproven, reason)));
     for patch in evidence.patches {
         findings.extend(words::misapplied(patch).map(|reason| Finding::new(Verdict::Fail, reason)));
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
@@ -99,7 +100,7 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     let next_step = words::next_step(verdict, first_bad.as_ref());
     let reasons = findings.into_iter().map(|f| f.reason).collect();
     let exit_code = verdict.exit_code();
-    Report { verdict, exit_code, first_bad, suspects, signature: None, reasons, next_step, forward_equivalents: 0.0 }
+    Report { verdict, exit_code, first_bad, suspects, reasons, next_step, ..Report::default() }
 }
 
 /// Why a patch that was asked for was not exercised, if so: what its own verdict and the run's rest on.

@@ -67,6 +67,32 @@ pub(super) fn blind(row: &TapRow, rows: usize, policy: &Policy) -> String {
     )
 }
 
+/// Share of a derived error under which a path that claims to round does not.
+const INACTIVE: f64 = 0.3;
+/// A derived error under this is f32's own.
+const ROUNDS: f64 = 1e-4;
+
+/// Rows whose error is far under what the plan's roundings must cost: what is claimed to be tested is not what ran.
+pub(super) fn does_not_round(taps: &[TapRow]) -> Option<String> {
+    let is_under = |row: &&TapRow| {
+        let is_stock = row.basis == "derived" || row.basis == "tighter";
+        let chance = (4.0 * std::f64::consts::FRAC_1_SQRT_2 / row.effective_rows.unwrap_or(1.0).max(1.0).sqrt()).exp();
+        let too_little = |(value, derived): (f64, f64)| derived >= ROUNDS && value < INACTIVE * derived / chance;
+        is_stock && row.value.zip(row.derived).is_some_and(too_little)
+    };
+    let rows: Vec<&TapRow> = taps.iter().filter(is_under).collect();
+    let first = rows.iter().min_by_key(|r| r.order)?;
+    Some(format!(
+        "{} in {} of {}: error {:.2e}, its roundings cost {:.2e}: the path does not round where its plan says ({} rows)",
+        place(&first.layer, &first.tap),
+        first.phase,
+        first.patch_set,
+        first.value.unwrap_or(f64::NAN),
+        first.derived.unwrap_or(f64::NAN),
+        rows.len(),
+    ))
+}
+
 pub(super) fn not_exercised(patch: &PatchRow) -> Option<String> {
     let missing: Vec<&str> = patch
         .phases

@@ -10,6 +10,7 @@ pub(crate) mod isolate;
 mod model;
 mod patches;
 mod recall;
+mod report;
 mod scenario;
 mod trace;
 mod verify;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Command::Recall(args) => recall::run(&args, globals),
         Command::Bisect(args) => bisect::run(&args, globals),
         Command::Isolate(args) => isolate::run(&args, globals),
+        Command::Report(args) => report::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

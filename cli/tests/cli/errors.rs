@@ -23,7 +23,7 @@ fn what_is_not_in_this_version_says_so() {
         &["gate", "--policy", "karat.toml"],
         &["recall", "--endpoint", "x"],
         &["op", "attend"],
-        &["report", "b"],
+        &["report", "b", "--html"],
         &["merge", "a", "b"],
         &["bench"],
         &["audit", "--rerun"],
