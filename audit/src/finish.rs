@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_bundle::{
-    Bundle, Candidate as RunCandidate, Finding, PatchRow, PatchUse, Policy, Run, TapRow, Verdict, Walls, judge,
-    row_verdict,
+    Bundle, Candidate as RunCandidate, Finding, PatchRow, Policy, Run, TapRow, Verdict, Walls, gate, merge,
 };
 use karat_model::checkpoint::Encoding;
 use karat_optimized::Stock;
@@ -16,21 +15,17 @@ use crate::lockstep::Outcome;
 /// Fills in what follows from other rows (stock's share, verdicts), judges, and makes the bundle whole.
 pub(crate) fn bundle(
     job: &Job<'_>,
-    mut outcome: Outcome,
+    outcome: Outcome,
     candidate: RunCandidate,
     patches: Vec<PatchRow>,
     total_s: f64,
 ) -> Bundle {
-    let policy = Policy::default();
-    for row in &mut outcome.taps {
-        row.verdict = row_verdict(row, &policy);
-    }
     let mut run: Run = job.provenance();
     run.candidate = candidate;
-    run.patches = patches.iter().map(used).collect();
-    run.policy = policy;
+    run.policy = Policy::default();
     run.findings = outcome.findings;
-    if outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
+    let has_rows = !job.inputs.requests.seqs.is_empty();
+    if has_rows && outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
         let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
         run.findings.push(Finding::new(Verdict::Unproven, reason));
     }
@@ -44,18 +39,10 @@ pub(crate) fn bundle(
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
     bundle.recall = outcome.recall;
-    bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
+    merge::sort(&mut bundle, &job.inputs.conversations());
+    gate::settle(&mut bundle, None, &[]);
     bundle
-}
-
-fn used(patch: &PatchRow) -> PatchUse {
-    PatchUse {
-        patch: patch.patch.clone(),
-        requested: true,
-        observed_calls: patch.calls_prefill + patch.calls_decode,
-        state: patch.state.clone(),
-    }
 }
 
 /// Names the place of a row, whatever the patch set.

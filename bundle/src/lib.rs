@@ -4,8 +4,12 @@
 
 mod cell;
 mod error;
+pub mod gate;
 mod json;
 pub mod judge;
+pub mod lock;
+pub mod merge;
+pub mod policy;
 mod read;
 mod run;
 mod schema;
@@ -15,9 +19,12 @@ mod write;
 
 pub use cell::{BadCell, Cell};
 pub use error::{Error, Result};
-pub use judge::{Evidence, Policy, judge, row_verdict};
+pub use judge::{Evidence, judge, row_verdict};
+pub use policy::{Date, Policy};
 pub use read::{read, read_table};
-pub use run::{CacheUse, Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
+pub use run::{
+    CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Table, Walls,
+};
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
 pub use tables::{FlipRow, PatchRow, RecallRow, TapRow, TokenRow};
 pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};
@@ -45,8 +52,16 @@ pub struct Bundle {
 impl Bundle {
     /// What the verdict is a function of.
     pub fn evidence(&self) -> Evidence<'_> {
-        let (taps, flips, patches) = (&self.taps, &self.flips, &self.patches);
-        Evidence { taps, flips, patches, recall: &self.recall, findings: &self.run.findings }
+        Evidence {
+            taps: &self.taps,
+            tokens: &self.tokens,
+            flips: &self.flips,
+            patches: &self.patches,
+            recall: &self.recall,
+            findings: &self.run.findings,
+            is_part: self.run.is_part(),
+            today: None,
+        }
     }
 }
 

@@ -9,8 +9,6 @@ use crate::failure::Failure;
 #[command(hide = true)]
 pub(crate) enum Later {
     #[command(hide = true)]
-    Gate(Anything),
-    #[command(hide = true)]
     Bisect(Anything),
     #[command(hide = true)]
     Isolate(Anything),
@@ -18,8 +16,6 @@ pub(crate) enum Later {
     Op(Anything),
     #[command(hide = true)]
     Report(Anything),
-    #[command(hide = true)]
-    Merge(Anything),
     #[command(hide = true)]
     Bench(Anything),
 }
@@ -35,12 +31,10 @@ pub(crate) struct Anything {
 impl Later {
     fn name(&self) -> &'static str {
         match self {
-            Self::Gate(_) => "gate",
             Self::Bisect(_) => "bisect",
             Self::Isolate(_) => "isolate",
             Self::Op(_) => "op",
             Self::Report(_) => "report",
-            Self::Merge(_) => "merge",
             Self::Bench(_) => "bench",
         }
     }

@@ -3,8 +3,10 @@
 mod audit;
 mod diff;
 mod doctor;
+pub(crate) mod gate;
 mod histories;
 pub(crate) mod import;
+pub(crate) mod merge;
 mod model;
 mod patches;
 mod recall;
@@ -20,6 +22,8 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     let globals = cli.globals;
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
+        Command::Gate(args) => gate::run(&args, globals),
+        Command::Merge(args) => merge::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
