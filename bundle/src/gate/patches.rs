@@ -8,7 +8,7 @@ use crate::{Bundle, Date, FlipRow, PatchRow, PatchUse, RecallRow, TapRow, TokenR
 
 /// Fills in the columns of patches.csv that follow from other tables, and `run.patches`.
 pub(super) fn fill(bundle: &mut Bundle, today: Option<Date>) {
-    let mut patches = std::mem::take(&mut bundle.patches);
+    let mut patches = bundle.patches.clone();
     let policy = &bundle.run.policy;
     let mut evidence = bundle.evidence();
     evidence.today = today;

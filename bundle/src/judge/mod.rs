@@ -85,12 +85,7 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
 }
 
 /// An allowance must be in time and in use, else it is a failure of its own.
-fn allowances(
-    evidence: &Evidence<'_>,
-    policy: &Policy,
-    failing: &[&TapRow],
-    limits: &limits::Limits,
-) -> Vec<Finding> {
+fn allowances(evidence: &Evidence<'_>, policy: &Policy, failing: &[&TapRow], limits: &limits::Limits) -> Vec<Finding> {
     let mut out = Vec::new();
     for allow in &policy.allow {
         let title = allow.title();
@@ -101,7 +96,8 @@ fn allowances(
         let fails = |j: &&limits::Judged| j.verdict == Verdict::Fail && allow.covers_limit(&j.limit, &j.patch_set);
         let is_used = failing.iter().any(|row| allow.covers_tap(row)) || limits.judged.iter().any(|j| fails(&j));
         if allow.expires < today {
-            let reason = format!("{title} expired on {} (today {today}): mend what it allows, or renew it", allow.expires);
+            let reason =
+                format!("{title} expired on {} (today {today}): mend what it allows, or renew it", allow.expires);
             out.push(Finding::new(Verdict::Fail, reason));
         } else if !is_used && !evidence.is_part {
             out.push(Finding::new(Verdict::Fail, format!("{title} allows nothing that fails: remove it")));

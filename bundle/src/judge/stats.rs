@@ -31,7 +31,11 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
         return 1.0;
     }
     let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp();
-    if x < (a + 1.0) / (a + b + 2.0) { front * fraction(a, b, x) / a } else { 1.0 - front * fraction(b, a, 1.0 - x) / b }
+    if x < (a + 1.0) / (a + b + 2.0) {
+        front * fraction(a, b, x) / a
+    } else {
+        1.0 - front * fraction(b, a, 1.0 - x) / b
+    }
 }
 
 fn fraction(a: f64, b: f64, x: f64) -> f64 {

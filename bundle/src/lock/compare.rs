@@ -78,7 +78,8 @@ pub(super) fn changes(old: &Lock, new: &Lock) -> Vec<Change> {
         old.metrics.iter().filter_map(|(name, old)| Some((name, *old, *new.metrics.get(name)?))).collect();
     let mut out: Vec<(f64, Change)> = Vec::new();
     for is_worse in [true, false] {
-        let z: Vec<f64> = both.iter().map(|(_, old, new)| moved(old, new) * if is_worse { 1.0 } else { -1.0 }).collect();
+        let z: Vec<f64> =
+            both.iter().map(|(_, old, new)| moved(old, new) * if is_worse { 1.0 } else { -1.0 }).collect();
         let p: Vec<f64> = z.iter().map(|z| stats::student_tail(*z, NORMAL)).collect();
         let rejected = stats::holm(&p, DELTA);
         for (((name, old, new), z), _) in both.iter().zip(z).zip(rejected).filter(|(_, is)| *is) {

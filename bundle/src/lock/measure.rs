@@ -59,8 +59,7 @@ pub fn tap_name(row: &TapRow) -> String {
 
 fn of_row(row: &TapRow, policy: &Policy) -> Entry {
     let value = row.value.unwrap_or(f64::NAN);
-    let relative =
-        if row.gate.contains("max") { OF_A_MAXIMUM } else { (2.0 * row.rows.max(1) as f64).sqrt().recip() };
+    let relative = if row.gate.contains("max") { OF_A_MAXIMUM } else { (2.0 * row.rows.max(1) as f64).sqrt().recip() };
     // What golden's own noise is made of differs from run to run.
     let error = (value * relative).hypot(row.floor.unwrap_or(0.0));
     let limit = row.tolerance.map(|t| t * policy.scale(row));
@@ -74,7 +73,8 @@ fn of_judged(j: &Judged, limit: Option<f64>) -> Entry {
 
 fn hashes(bundle: &Bundle) -> BTreeMap<String, String> {
     let run = &bundle.run;
-    let of = |text: String| if text.is_empty() { "-".to_string() } else { schema::hex(&Sha256::digest(text.as_bytes())) };
+    let of =
+        |text: String| if text.is_empty() { "-".to_string() } else { schema::hex(&Sha256::digest(text.as_bytes())) };
     let kernels = run.kernels.iter().map(|(name, hash)| format!("{name} {hash}\n")).collect();
     let scenarios = run.scenarios.iter().map(|s| format!("{} {}\n", s.name, s.ids_sha256)).collect();
     [

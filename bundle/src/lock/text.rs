@@ -6,7 +6,8 @@ use std::path::Path;
 use super::{Entry, FORMAT, Lock};
 use crate::{Error, Result, cell};
 
-const ABOUT: &str = "# The accepted baseline of `karat gate --baseline`. `--update-baseline` writes it; review it like code.
+const ABOUT: &str =
+    "# The accepted baseline of `karat gate --baseline`. `--update-baseline` writes it; review it like code.
 # metric NAME VALUE n SAMPLES from LOW to HIGH limit LIMIT
 ";
 

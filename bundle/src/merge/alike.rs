@@ -8,7 +8,9 @@ pub(super) fn differs(a: &Bundle, b: &Bundle) -> Option<String> {
     let (x, y) = (&a.run, &b.run);
     let (p, q) = (x.partition.as_ref()?, y.partition.as_ref()?);
     let patches = |rows: &[PatchRow]| {
-        let one = |r: &PatchRow| (r.patch.clone(), r.profile.clone(), r.phases.clone(), r.risk.clone(), r.claimed_error.to_bits());
+        let one = |r: &PatchRow| {
+            (r.patch.clone(), r.profile.clone(), r.phases.clone(), r.risk.clone(), r.claimed_error.to_bits())
+        };
         rows.iter().map(one).collect::<Vec<_>>()
     };
     let said = |what: &str, a: String, b: String| Some(format!("{what} differs ({a}, {b})"));
@@ -47,7 +49,10 @@ pub(super) fn owns_its_rows(name: &str, bundle: &Bundle) -> Result<()> {
     let Some(partition) = &bundle.run.partition else { return Ok(()) };
     for c in &partition.conversations {
         if c.part != part_of(&c.scenario, &c.sequence, partition.of) {
-            return refuse(format!("{name}: run.json puts conversation {} into part {}, which is not its own", c.sequence, c.part));
+            return refuse(format!(
+                "{name}: run.json puts conversation {} into part {}, which is not its own",
+                c.sequence, c.part
+            ));
         }
     }
     let owned = |scenario: &str, sequence: &str| {
@@ -65,7 +70,9 @@ pub(super) fn owns_its_rows(name: &str, bundle: &Bundle) -> Result<()> {
             continue;
         }
         if !owned(scenario, sequence) {
-            return refuse(format!("{name} has rows of conversation {sequence} ({scenario}), which is none of its part"));
+            return refuse(format!(
+                "{name} has rows of conversation {sequence} ({scenario}), which is none of its part"
+            ));
         }
         last = Some((scenario, sequence));
     }

@@ -100,7 +100,8 @@ fn provenance(run: &mut Run, parts: &[Part]) {
         wall.golden += part.wall_s.golden;
         wall.candidate += part.wall_s.candidate;
         wall.diff += part.wall_s.diff;
-        run.findings.extend(part.findings.iter().filter(|f| !run.findings.contains(f)).cloned().collect::<Vec<Finding>>());
+        run.findings
+            .extend(part.findings.iter().filter(|f| !run.findings.contains(f)).cloned().collect::<Vec<Finding>>());
         run.notes.extend(part.notes.iter().filter(|n| !run.notes.contains(n)).cloned().collect::<Vec<String>>());
     }
     run.wall_s = wall;

@@ -20,9 +20,9 @@ pub fn sort(bundle: &mut Bundle, conversations: &[(String, String)]) {
         "argmax" => 2,
         _ => 0,
     };
-    bundle.taps.sort_by_cached_key(|r| {
-        (r.order / BLOCK, round(&r.part), set(&r.patch_set), place(&r.scenario, &r.sequence))
-    });
+    bundle
+        .taps
+        .sort_by_cached_key(|r| (r.order / BLOCK, round(&r.part), set(&r.patch_set), place(&r.scenario, &r.sequence)));
     bundle.tokens.sort_by_cached_key(|r| (set(&r.patch_set), place(&r.scenario, &r.sequence)));
     bundle.flips.sort_by_cached_key(|r| (layer(&r.layer), set(&r.patch_set), place(&r.scenario, &r.sequence)));
     bundle.recall.sort_by_cached_key(|r| (set(&r.patch_set), place(&r.scenario, &r.conversation)));

@@ -61,8 +61,11 @@ fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 /// A run searches the first [`SEARCHED`] conversations that a patch set loses for the layer that loses them; each part did
 /// so for its own. The rows are in the order of `conversations`.
 pub(super) fn search_limit(rows: &mut [RecallRow], conversations: &[(String, String)]) {
-    let place: BTreeMap<(&str, &str), usize> =
-        conversations.iter().enumerate().map(|(i, (scenario, sequence))| ((scenario.as_str(), sequence.as_str()), i)).collect();
+    let place: BTreeMap<(&str, &str), usize> = conversations
+        .iter()
+        .enumerate()
+        .map(|(i, (scenario, sequence))| ((scenario.as_str(), sequence.as_str()), i))
+        .collect();
     let mut lost: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
     for row in rows.iter_mut() {
         let at = place.get(&(row.scenario.as_str(), row.conversation.as_str())).copied().unwrap_or(usize::MAX);

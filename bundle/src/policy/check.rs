@@ -33,7 +33,11 @@ impl Policy {
             return of("delta", 0, format!("delta: expected a chance over 0 and under 1, found {}", self.delta));
         }
         if let Some(margin) = self.recall_margin.filter(|m| !(*m > 0.0 && *m < 1.0)) {
-            return of("recall_margin", 0, format!("recall_margin: expected a share over 0 and under 1, found {margin}"));
+            return of(
+                "recall_margin",
+                0,
+                format!("recall_margin: expected a share over 0 and under 1, found {margin}"),
+            );
         }
         for (i, scale) in self.tolerance.iter().enumerate() {
             if !is_positive(scale.scale) {
@@ -81,7 +85,9 @@ impl Policy {
             return Some(format!("name: `{name}` is another limit's already"));
         }
         let bound = match (limit.max, limit.min) {
-            (Some(_), Some(_)) | (None, None) => return Some(format!("limit `{name}`: give `max`, or `min`, not both")),
+            (Some(_), Some(_)) | (None, None) => {
+                return Some(format!("limit `{name}`: give `max`, or `min`, not both"));
+            }
             (_, Some(_)) if limit.metric != Metric::Speedup => {
                 return Some(format!("limit `{name}`: `min` is for speedup; {} has a `max`", limit.metric.name()));
             }

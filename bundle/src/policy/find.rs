@@ -36,8 +36,7 @@ pub fn find(bundle: &Bundle, min_floors: f64, head_room: f64) -> Found {
     let scale = |((class, phase), scale): ((&str, &str), f64)| {
         let scale = rounded_up(scale);
         let reason = if scale > 1.0 { "found: the bundle is over the tables' tolerance" } else { "" };
-        let on =
-            Select { class: Some(class.to_string()), phase: Some(phase.to_string()), ..Select::default() };
+        let on = Select { class: Some(class.to_string()), phase: Some(phase.to_string()), ..Select::default() };
         Scale { on, scale, reason: reason.to_string() }
     };
     let tolerance = scales.into_iter().map(scale).collect();

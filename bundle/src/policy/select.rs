@@ -69,8 +69,7 @@ impl Select {
 
     /// True when the row of tokens.csv fits, whatever its patch set.
     pub fn fits_token(&self, row: &TokenRow) -> bool {
-        self.phase.as_deref().is_none_or(|p| p == row.phase)
-            && self.stratum.as_deref().is_none_or(|s| s == row.stratum)
+        self.phase.as_deref().is_none_or(|p| p == row.phase) && self.stratum.as_deref().is_none_or(|s| s == row.stratum)
     }
 
     /// What is given, by name.

@@ -28,7 +28,10 @@ fn a_policy_reads_back_from_its_text() {
         [[limit]]\nname = \"kl\"\nmetric = \"kl_p99\"\nmax = 0.5\nprove = true\nwhere = { stratum = \"generated\" }\n\
         [[allow]]\nlimit = \"kl\"\nowner = \"ann\"\nreason = \"known\"\nexpires = \"2027-02-28\"\n";
     let policy = read(text).unwrap();
-    assert_eq!((policy.tolerance[0].scale, policy.limit[0].min, policy.allow[0].limit.as_str()), (2.0, Some(1.5), "kl"));
+    assert_eq!(
+        (policy.tolerance[0].scale, policy.limit[0].min, policy.allow[0].limit.as_str()),
+        (2.0, Some(1.5), "kl")
+    );
     assert_eq!(read(&policy.to_toml()).unwrap(), policy);
     assert_ne!(policy.hash(), Policy::default().hash());
     assert_eq!(read(&Policy::default().to_toml()).unwrap(), Policy::default());
@@ -63,7 +66,11 @@ fn what_is_wrong_is_named_with_its_line() {
         ("[[allow]]\nowner = \"ann\"\nreason = \"\"\nexpires = \"2027-01-01\"", 2, "reason"),
         ("[[allow]]\nowner = \"ann\"\nexpires = \"2027-01-01\"", 2, "missing field `reason`"),
         ("[[allow]]\nowner = \"ann\"\nreason = \"r\"\nexpires = \"2027-02-29\"", 5, "expected a day such as"),
-        ("[[allow]]\nlimit = \"b\"\nowner = \"a\"\nreason = \"r\"\nexpires = \"2027-01-01\"", 2, "no limit of this policy"),
+        (
+            "[[allow]]\nlimit = \"b\"\nowner = \"a\"\nreason = \"r\"\nexpires = \"2027-01-01\"",
+            2,
+            "no limit of this policy",
+        ),
         ("a b", 2, "karat.toml"),
     ] {
         let e = error(text);
@@ -86,7 +93,8 @@ fn days_are_those_of_the_calendar() {
         assert_eq!(Date::of_unix_seconds(seconds).to_string(), day);
         assert_eq!(day.parse::<Date>().unwrap(), Date::of_unix_seconds(seconds));
     }
-    for wrong in ["", "2026-13-01", "2026-00-10", "2100-02-29", "2026-1-01", "2026-01-0a", "２026-01-01", "2026-01-01 "] {
+    for wrong in ["", "2026-13-01", "2026-00-10", "2100-02-29", "2026-1-01", "2026-01-0a", "２026-01-01", "2026-01-01 "]
+    {
         assert!(wrong.parse::<Date>().is_err(), "{wrong}");
     }
     assert!("2026-12-31".parse::<Date>().unwrap() < "2027-01-01".parse().unwrap());
@@ -94,14 +102,23 @@ fn days_are_those_of_the_calendar() {
 
 #[test]
 fn rows_are_selected_by_name() {
-    let row = TapRow { patch_set: "stock+fp8-kv".into(), phase: "decode".into(), tap: "attn.index_q".into(), ..TapRow::default() };
+    let row = TapRow {
+        patch_set: "stock+fp8-kv".into(),
+        phase: "decode".into(),
+        tap: "attn.index_q".into(),
+        ..TapRow::default()
+    };
     let on = |patch: &str, class: &str, tap: &str| {
         let some = |v: &str| (!v.is_empty()).then(|| v.to_string());
         Select { patch: some(patch), class: some(class), tap: some(tap), ..Select::default() }.fits_tap(&row)
     };
-    assert!(on("", "", "") && on("fp8-kv", "indexer", "attn.index_q") && on("fp8-*", "", "*index*") && on("*kv", "", "*"));
+    assert!(
+        on("", "", "") && on("fp8-kv", "indexer", "attn.index_q") && on("fp8-*", "", "*index*") && on("*kv", "", "*")
+    );
     assert!(!on("fp8", "", "") && !on("stock", "", "") && !on("", "attention", "") && !on("", "", "attn.*_k"));
-    assert!(!on("*kv*x", "", "") && !on("", "", "attn.index_qq*") && on("", "", "attn.*q") && !on("", "", "a*n.index_q*q"));
+    assert!(
+        !on("*kv*x", "", "") && !on("", "", "attn.index_qq*") && on("", "", "attn.*q") && !on("", "", "a*n.index_q*q")
+    );
     // Each class by a tap of it (spec 2.15), and nothing in two of them.
     for (tap, class) in [
         ("hc_attn.pre", "mhc"),

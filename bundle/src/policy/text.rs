@@ -16,9 +16,8 @@ impl Policy {
     /// The policy in the bytes of a TOML file; `path` is for messages.
     pub fn from_toml(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |line: u64, why: String| Error::Policy { path: path.to_path_buf(), line, why };
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            bad(line_at(bytes, e.valid_up_to()), "expected UTF-8 text, found other bytes".to_string())
-        })?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|e| bad(line_at(bytes, e.valid_up_to()), "expected UTF-8 text, found other bytes".to_string()))?;
         let policy: Self = toml::from_str(text).map_err(|e| {
             let at = e.span().map_or(0, |span| span.start);
             bad(line_at(bytes, at), e.message().replace('\n', " "))
@@ -101,8 +100,9 @@ fn line_of(text: &str, section: &str, index: usize) -> u64 {
     let header = format!("[[{section}]]");
     let is_header = |l: &str| l.split_whitespace().collect::<String>().starts_with(&header);
     let mut headers = text.lines().enumerate().filter(|(_, l)| is_header(l));
-    let mut keys = text.lines().enumerate().filter(|(_, l)| {
-        l.trim_start().strip_prefix(section).is_some_and(|rest| rest.trim_start().starts_with('='))
-    });
+    let mut keys = text
+        .lines()
+        .enumerate()
+        .filter(|(_, l)| l.trim_start().strip_prefix(section).is_some_and(|rest| rest.trim_start().starts_with('=')));
     headers.nth(index).or_else(|| keys.next()).map_or(1, |(i, _)| i as u64 + 1)
 }

@@ -101,7 +101,8 @@ pub(crate) fn json(bundle: &Bundle, gated: &Gated) -> Value {
             "loosest": json_number(t.tolerance.1), "floors": number(t.floors),
         })
     });
-    let means = seen.means.iter().map(|(limit, n, found)| object!({"limit": limit, "n": n, "found": json_number(*found)}));
+    let means =
+        seen.means.iter().map(|(limit, n, found)| object!({"limit": limit, "n": n, "found": json_number(*found)}));
     all.insert("table".to_string(), gated.table.iter().map(line).collect());
     all.insert("limits".to_string(), limits.collect());
     all.insert("tests".to_string(), object!({"number": gated.limits.tests, "delta": bundle.run.policy.delta}));

@@ -6,6 +6,7 @@ mod cache;
 mod candidate;
 mod errors;
 mod files;
+mod gate;
 mod import;
 mod recall;
 mod support;

@@ -206,7 +206,8 @@ impl Judged {
 
     /// Value over limit: how near it is; over 1 when it is broken.
     pub fn used(&self) -> f64 {
-        let ratio = if self.metric == Metric::Speedup.name() { self.bound / self.value } else { self.value / self.bound };
+        let ratio =
+            if self.metric == Metric::Speedup.name() { self.bound / self.value } else { self.value / self.bound };
         if ratio.is_nan() { f64::INFINITY } else { ratio }
     }
 }

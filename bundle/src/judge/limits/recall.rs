@@ -27,8 +27,13 @@ pub(super) fn value(rows: &[RecallRow], limit: &Limit, set: &str) -> Option<Valu
         false => against_stock(rows, of_set)?,
     };
     let b = bounds(&conversations);
-    let detail =
-        format!("{} lost, {} gained of {} answers in {} conversations", b.lost, b.gained, b.answers, conversations.len());
+    let detail = format!(
+        "{} lost, {} gained of {} answers in {} conversations",
+        b.lost,
+        b.gained,
+        b.answers,
+        conversations.len()
+    );
     let degrees = conversations.len().saturating_sub(1).max(1) as f64;
     Some(Value {
         value: b.mean,

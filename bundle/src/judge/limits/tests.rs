@@ -77,7 +77,8 @@ fn many_tests_share_one_chance() {
     assert!(p < 0.5, "{p}");
     let just = Policy { delta: p * 1.01, ..alone.clone() };
     assert_eq!(judged(&just).judged[0].verdict, Verdict::Fail);
-    let many = (0..20).map(|i| Limit { name: format!("l{i}"), ..limit(Metric::AddedKl, if i == 0 { 0.0 } else { 1.0 }) });
+    let many =
+        (0..20).map(|i| Limit { name: format!("l{i}"), ..limit(Metric::AddedKl, if i == 0 { 0.0 } else { 1.0 }) });
     let many = judged(&Policy { limit: many.collect(), ..just });
     assert_eq!((many.tests, many.judged[0].verdict), (20, Verdict::Pass));
 }
@@ -88,10 +89,16 @@ fn phase_stratum_and_patch_select() {
     let on = |phase: &str| Select { phase: Some(phase.into()), ..Select::default() };
     assert_eq!(only(&rows, Limit { on: on("decode"), ..limit(Metric::AddedKl, 0.5) }).value, 1.0);
     assert_eq!(only(&rows, Limit { on: on("prefill"), ..limit(Metric::AddedKl, 0.5) }).value, 0.0);
-    let j = only(&rows, Limit { on: Select { patch: Some("fast".into()), ..Select::default() }, ..limit(Metric::KlMax, 0.5) });
+    let j = only(
+        &rows,
+        Limit { on: Select { patch: Some("fast".into()), ..Select::default() }, ..limit(Metric::KlMax, 0.5) },
+    );
     assert!(j.verdict == Verdict::Fail && j.place == "a, position 63", "{j:?}");
     // 64 positions, half of them 1: the 99th percentile is 1.
-    let j = only(&rows, Limit { on: Select { patch: Some("fast".into()), ..Select::default() }, ..limit(Metric::KlP99, 0.5) });
+    let j = only(
+        &rows,
+        Limit { on: Select { patch: Some("fast".into()), ..Select::default() }, ..limit(Metric::KlP99, 0.5) },
+    );
     assert_eq!((j.value, j.verdict), (1.0, Verdict::Fail));
 }
 
@@ -119,7 +126,11 @@ fn a_number_that_is_none_fails_every_limit() {
 #[test]
 fn a_limit_that_meets_no_row_is_unproven() {
     let rows = tokens(40, |_| 0.0, |_| 0.0);
-    let evidence = Evidence { tokens: &rows, taps: &[TapRow { value: Some(0.0), tolerance: Some(1.0), ..TapRow::default() }], ..Evidence::default() };
+    let evidence = Evidence {
+        tokens: &rows,
+        taps: &[TapRow { value: Some(0.0), tolerance: Some(1.0), ..TapRow::default() }],
+        ..Evidence::default()
+    };
     let none = Limit { on: Select { patch: Some("typo".into()), ..Select::default() }, ..limit(Metric::Kl, 1.0) };
     let policy = Policy { limit: vec![none.clone()], ..Policy::default() };
     let report = judge(&evidence, &policy);
@@ -177,7 +188,11 @@ fn recall_is_lost_against_stock() {
         limits(&Evidence { recall: rows, ..Evidence::default() }, &policy).judged.remove(0)
     };
     let same = judged(&all(0));
-    assert_eq!((same.value, same.verdict, same.n), (0.0, Verdict::Pass, 200), "what stock loses too is not the patch's");
+    assert_eq!(
+        (same.value, same.verdict, same.n),
+        (0.0, Verdict::Pass, 200),
+        "what stock loses too is not the patch's"
+    );
     let lost = judged(&all(8));
     assert!(lost.verdict == Verdict::Fail && lost.value == 72.0 / 200.0, "{lost:?}");
 }
@@ -192,7 +207,8 @@ fn an_allowance_covers_a_limit_until_its_day() {
         reason: "known".into(),
         expires: "2027-01-01".parse().unwrap(),
     };
-    let policy = |allow: Vec<Allowance>| Policy { limit: vec![limit(Metric::AddedKl, 0.5)], allow, ..Policy::default() };
+    let policy =
+        |allow: Vec<Allowance>| Policy { limit: vec![limit(Metric::AddedKl, 0.5)], allow, ..Policy::default() };
     let bundle = Bundle {
         tokens: rows,
         taps: vec![TapRow { value: Some(0.0), tolerance: Some(1.0), ..TapRow::default() }],
