@@ -32,7 +32,7 @@ impl Lock {
     pub fn from_text(path: &Path, bytes: &[u8]) -> Result<Self> {
         let bad = |line: usize, why: String| Error::Policy { path: path.to_path_buf(), line: line as u64 + 1, why };
         let text = std::str::from_utf8(bytes).map_err(|e| {
-            let line = bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+            let line = bytes.iter().take(e.valid_up_to()).filter(|b| **b == b'\n').count();
             bad(line, "expected UTF-8 text, found other bytes".to_string())
         })?;
         let mut out = Self::default();

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Gate, globals: Globals) -> Result<u8> {
     let today = args.today.unwrap_or_else(now);
     let mut bundle = bundle(args, globals)?;
     if args.find_tolerances {
-        return tolerances(&bundle, &policy, args.head_room, today);
+        return Ok(tolerances(&bundle, &policy, args.head_room, today));
     }
     let compared = if args.update_baseline { None } else { old.as_ref() };
     let gated = gate(&mut bundle, &policy, compared, today);
@@ -126,7 +126,7 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
 }
 
 /// Prints the tightest policy that the bundle passes.
-fn tolerances(bundle: &Bundle, policy: &Policy, head_room: f64, today: Date) -> Result<u8> {
+fn tolerances(bundle: &Bundle, policy: &Policy, head_room: f64, today: Date) -> u8 {
     let found = find(bundle, policy.min_floors, head_room);
     let mut under = bundle.clone();
     gate(&mut under, &found.policy, None, today);
@@ -136,7 +136,7 @@ fn tolerances(bundle: &Bundle, policy: &Policy, head_room: f64, today: Date) -> 
         let more = found.beyond.len().saturating_sub(1);
         let more = if more > 0 { format!(" ({more} more)") } else { String::new() };
         output::stderr(&format!("no tolerance lets this run pass: {why}{more}"));
-        return Ok(if found.beyond.is_empty() { under.verdict.exit_code } else { Verdict::Fail.exit_code() });
+        return if found.beyond.is_empty() { under.verdict.exit_code } else { Verdict::Fail.exit_code() };
     }
     let ids: Vec<String> = bundle.run.scenarios.iter().map(|s| format!("{} ({} rows)", s.name, s.rows)).collect();
     let head = format!(
@@ -145,7 +145,7 @@ fn tolerances(bundle: &Bundle, policy: &Policy, head_room: f64, today: Date) -> 
         ids.join(", "),
     );
     output::stdout(&format!("{head}{}", found.policy.to_toml()));
-    Ok(0)
+    0
 }
 
 /// Writes the baseline if the run passed; the note for people. A run that did not pass has its own verdict and exit code.

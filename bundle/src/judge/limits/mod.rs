@@ -55,7 +55,7 @@ pub struct Limits {
 }
 
 /// A value with what its sample says about it.
-pub(super) struct Value {
+pub(super) struct Sample {
     pub(super) value: f64,
     pub(super) upper: Option<f64>,
     pub(super) n: u64,
@@ -66,7 +66,7 @@ pub(super) struct Value {
     pub(super) detail: String,
 }
 
-impl Value {
+impl Sample {
     /// A number that is what it is.
     fn exact(value: f64, n: u64, place: String) -> Self {
         Self { value, upper: None, n, p: None, spread: None, place, detail: String::new() }
@@ -77,7 +77,7 @@ impl Value {
 pub fn limits(evidence: &Evidence<'_>, policy: &Policy) -> Limits {
     let sets = patch_sets(evidence);
     let mut out = Limits::default();
-    let mut found: Vec<(&Limit, String, Value)> = Vec::new();
+    let mut found: Vec<(&Limit, String, Sample)> = Vec::new();
     let margin = policy.recall_margin.map(recall::margin);
     for limit in policy.limit.iter().chain(&margin) {
         let before = found.len();
@@ -116,7 +116,7 @@ pub(crate) fn patch_sets<'a>(evidence: &Evidence<'a>) -> Vec<&'a str> {
     sets
 }
 
-fn value(evidence: &Evidence<'_>, limit: &Limit, set: &str) -> Option<Value> {
+fn value(evidence: &Evidence<'_>, limit: &Limit, set: &str) -> Option<Sample> {
     match limit.metric.table() {
         Table::Taps => {
             let rows = evidence.taps.iter().filter(|r| r.patch_set == set && limit.on.fits_tap(r));
@@ -125,18 +125,18 @@ fn value(evidence: &Evidence<'_>, limit: &Limit, set: &str) -> Option<Value> {
             let mut n = 0;
             let (row, value) = values.inspect(|_| n += 1).reduce(|a, b| if worst(&a, &b) { a } else { b })?;
             let place = super::words::place(&row.layer, &row.tap);
-            Some(Value::exact(value, n, format!("{place}, {}", row.phase)))
+            Some(Sample::exact(value, n, format!("{place}, {}", row.phase)))
         }
         Table::Tokens => tokens::value(evidence.tokens, limit, set),
         Table::Recall => recall::value(evidence.recall, limit, set),
         Table::Patches => {
             let row = evidence.patches.iter().find(|p| p.patch == patch_of(set))?;
-            Some(Value::exact(limit.metric.of_patch(row)?, 1, String::new()))
+            Some(Sample::exact(limit.metric.of_patch(row)?, 1, String::new()))
         }
     }
 }
 
-fn judged(limit: &Limit, set: String, v: Value, rejected: Option<bool>, policy: &Policy, tests: usize) -> Judged {
+fn judged(limit: &Limit, set: String, v: Sample, rejected: Option<bool>, policy: &Policy, tests: usize) -> Judged {
     let bound = limit.bound();
     let broken = v.value.is_nan() || if limit.min.is_some() { v.value < bound } else { v.value > bound };
     let verdict = if rejected.unwrap_or(broken) || v.value.is_nan() && v.n > 0 {

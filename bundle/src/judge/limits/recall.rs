@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Judged, Value};
+use super::{Judged, Sample};
 use crate::judge::recall::{Counts, bounds, candidate_is_right, counts, p_value, paired};
 use crate::policy::{Limit, Metric, RECALL_MARGIN};
 use crate::{RecallRow, Verdict};
@@ -14,7 +14,7 @@ pub(super) fn margin(margin: f64) -> Limit {
     Limit { name: MARGIN.to_string(), metric: Metric::RecallLost, max: Some(margin), prove: true, ..Limit::default() }
 }
 
-pub(super) fn value(rows: &[RecallRow], limit: &Limit, set: &str) -> Option<Value> {
+pub(super) fn value(rows: &[RecallRow], limit: &Limit, set: &str) -> Option<Sample> {
     let of_set = rows.iter().filter(|r| r.patch_set == set);
     let conversations = match limit.name == MARGIN {
         true => {
@@ -35,7 +35,7 @@ pub(super) fn value(rows: &[RecallRow], limit: &Limit, set: &str) -> Option<Valu
         conversations.len()
     );
     let degrees = conversations.len().saturating_sub(1).max(1) as f64;
-    Some(Value {
+    Some(Sample {
         value: b.mean,
         // Without an answer the bound is no number, and proves nothing.
         upper: Some(b.upper),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Value;
+use super::Sample;
 use crate::TokenRow;
 use crate::judge::stats;
 use crate::policy::{Limit, Metric};
@@ -13,7 +13,7 @@ const BLOCK: usize = 32;
 const BLOCKS: usize = 8;
 
 /// The metric of a patch set over the rows that the limit selects; `None` where there are none.
-pub(super) fn value(rows: &[TokenRow], limit: &Limit, set: &str) -> Option<Value> {
+pub(super) fn value(rows: &[TokenRow], limit: &Limit, set: &str) -> Option<Sample> {
     let key = |r: &TokenRow| (r.scenario.clone(), r.sequence.clone(), r.position);
     let is_flip = |r: &TokenRow| f64::from(u8::from(r.top1_golden != r.top1_candidate));
     let of_set = rows.iter().filter(|r| r.patch_set == set && limit.on.fits_token(r));
@@ -50,19 +50,19 @@ pub(super) fn value(rows: &[TokenRow], limit: &Limit, set: &str) -> Option<Value
         // NaN sorts last: it is the largest.
         let (value, row) = if values.iter().any(|v| v.0.is_nan()) { values[values.len() - 1] } else { values[at] };
         let place = format!("{}, position {}", row.sequence, row.position);
-        return Some(Value::exact(value, values.len() as u64, place));
+        return Some(Sample::exact(value, values.len() as u64, place));
     }
     let sequences: Vec<Vec<f64>> = sequences.into_iter().map(|(_, all)| all).collect();
     Some(mean(&sequences, limit.bound()))
 }
 
 /// A mean over positions against a bound: blocks are the units (ratio estimator, Student t).
-pub(super) fn mean(sequences: &[Vec<f64>], bound: f64) -> Value {
+pub(super) fn mean(sequences: &[Vec<f64>], bound: f64) -> Sample {
     let n: usize = sequences.iter().map(Vec::len).sum();
     let size = if n >= BLOCK * BLOCKS { BLOCK } else { (n / BLOCKS).max(1) };
     let total: f64 = sequences.iter().flatten().sum();
     let value = total / n as f64;
-    let exact = Value::exact(value, n as u64, String::new());
+    let exact = Sample::exact(value, n as u64, String::new());
     if n < 2 || value.is_nan() {
         return exact;
     }
@@ -75,5 +75,5 @@ pub(super) fn mean(sequences: &[Vec<f64>], bound: f64) -> Value {
         false => f64::from(u8::from(value <= bound)),
     };
     let upper = value + error * stats::student_quantile(0.05, degrees);
-    Value { upper: Some(upper), p: Some(p), spread: Some((error, degrees)), ..exact }
+    Sample { upper: Some(upper), p: Some(p), spread: Some((error, degrees)), ..exact }
 }
