@@ -22,6 +22,11 @@ struct Loops {
     table: &'static str,
 }
 
+/// What builds both. With the CLI in the same command they link the very libraries of the release program that README builds,
+/// and there is nothing to compile again behind it.
+const BUILD: &str =
+    "build --release --locked --quiet -p karat-cli -p karat-reference -p karat-diff --bin counts --bin diff_counts";
+
 const ALL: [Loops; 2] = [
     Loops { package: "karat-reference", program: "counts", table: "reference/counts.toml" },
     Loops { package: "karat-diff", program: "diff_counts", table: "diff/counts.toml" },
@@ -33,9 +38,14 @@ const FRAME: &str = "*::counted*";
 
 /// Counts and compares. Without valgrind, or where the loops wouldn't run on AVX2, it says so and passes.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    if !Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("counts: skipped, valgrind is not installed");
+    if !has_valgrind() {
+        println!("counts: SKIPPED, nothing was counted: valgrind is not installed");
         return Ok(());
+    }
+    let built =
+        Command::new("cargo").args(BUILD.split(' ')).current_dir(root).status().context("failed to run cargo")?;
+    if !built.success() {
+        bail!("the loops don't build");
     }
     let mut broken = Vec::new();
     for loops in &ALL {
@@ -47,20 +57,20 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// True where the counter can be run.
+pub(crate) fn has_valgrind() -> bool {
+    Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
 /// What differs from the table.
 fn measure(root: &Path, loops: &Loops, update: bool) -> Result<Option<String>> {
     let Loops { package, program, table: path } = *loops;
-    let build = ["build", "--release", "--locked", "--quiet", "-p", package, "--bin", program];
-    let built = Command::new("cargo").args(build).current_dir(root).status().context("failed to run cargo")?;
-    if !built.success() {
-        bail!("the loops of {package} don't build");
-    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let program = target.join("release").join(program);
     let list = valgrind(&program, None)?.0;
     let mut lines = list.lines();
     if lines.next() != Some("isa Avx2") {
-        println!("counts: skipped, this machine has no AVX2 under valgrind; the tables are for AVX2");
+        println!("counts: SKIPPED, {package} was not counted: no AVX2 under valgrind, which the table is for");
         return Ok(None);
     }
     let text = std::fs::read_to_string(root.join(path)).unwrap_or_default();

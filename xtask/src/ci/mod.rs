@@ -30,7 +30,9 @@ pub(crate) struct Args {
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let readme = std::fs::read_to_string(root.join("README.md")).context("failed to read README.md")?;
     let in_ci = std::env::var_os("CI").is_some_and(|v| v == "true");
-    let mut steps = steps(&readme, in_ci, nextest());
+    let xtask = std::env::current_exe().context("failed to find this program's own file")?;
+    let found = Found { in_ci, nextest: nextest(), valgrind: crate::counts::has_valgrind() };
+    let mut steps = steps(&readme, &xtask, found);
     steps.retain(|s| !(args.tests_done && s.name == TESTS));
     if let Some(only) = &args.only {
         steps.retain(|s| s.name.starts_with(only.as_str()));
@@ -58,6 +60,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     if args.tests_done {
         println!("{TESTS:<12} left out: they have just run");
     }
+    if !found.valgrind {
+        println!("{COUNTS:<12} left out: valgrind is not installed");
+    }
     let broken: Vec<String> = rows
         .iter()
         .filter(|(_, outcome, _)| *outcome != Outcome::Passed)
@@ -71,18 +76,30 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 }
 
 const TESTS: &str = "tests";
+const COUNTS: &str = "counts";
 
-/// The steps in order: the quick ones first. Budgets are for two cores and an empty target folder.
-fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
+/// What there is around ci.
+#[derive(Clone, Copy)]
+struct Found {
+    /// CI=true.
+    in_ci: bool,
+    nextest: bool,
+    valgrind: bool,
+}
+
+/// The steps in order: the quick ones first. Budgets are for two cores and an empty target folder. Steps of xtask itself run
+/// this program (`xtask`) as it is: `cargo xtask` would build it anew where it was built with the rest of the workspace.
+fn steps(readme: &str, xtask: &Path, found: Found) -> Vec<Step> {
     let seconds = Duration::from_secs;
+    let own = |name, budget, args| Step::new(name, budget, format!("\"$XTASK\" {args}")).with_env("XTASK", xtask);
     let mut out = vec![
         Step::new("fmt", seconds(30), "cargo fmt --all --check"),
-        Step::new("tidy", seconds(60), "cargo xtask tidy"),
+        own("tidy", seconds(60), "tidy"),
         // Compiles for a GPU without one; says SKIPPED where there is no compiler to be had.
-        Step::new("kernels", seconds(180), "cargo xtask kernels check"),
-        Step::new("evidence", seconds(60), "cargo xtask evidence check"),
+        own("kernels", seconds(180), "kernels check"),
+        own("evidence", seconds(60), "evidence check"),
         Step::new("clippy", seconds(420), "cargo clippy --workspace --all-targets --locked -- -D warnings"),
-        Step::new(TESTS, seconds(1200), tests_command(in_ci, nextest)),
+        Step::new(TESTS, seconds(1200), tests_command(found)),
         Step::new("doc", seconds(240), "cargo doc --workspace --no-deps --document-private-items --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
     ];
@@ -96,12 +113,16 @@ fn steps(readme: &str, in_ci: bool, nextest: bool) -> Vec<Step> {
         // Built, but computed in full: what the first run left in the cache doesn't count.
         out.push(Step::new("audit-warm", seconds(60), audit).with_env("KARAT_NO_CACHE", "1"));
     }
+    if found.valgrind {
+        // Behind the release build, whose libraries it links.
+        out.push(own(COUNTS, seconds(60), "counts"));
+    }
     out
 }
 
 /// The test suite; slow tests too where CI=true.
-fn tests_command(in_ci: bool, nextest: bool) -> &'static str {
-    match (nextest, in_ci) {
+fn tests_command(found: Found) -> &'static str {
+    match (found.nextest, found.in_ci) {
         (true, true) => "cargo nextest run --workspace --locked --no-fail-fast --run-ignored all",
         (true, false) => "cargo nextest run --workspace --locked --no-fail-fast",
         (false, true) => "cargo test --workspace --locked --no-fail-fast -- --include-ignored",

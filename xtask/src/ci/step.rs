@@ -1,5 +1,6 @@
 //! One step: a command, the time it may take, and what became of it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,7 +17,7 @@ pub(super) struct Step {
     pub(super) budget: Duration,
     /// Command line for bash.
     pub(super) command: String,
-    env: Vec<(&'static str, &'static str)>,
+    env: Vec<(&'static str, OsString)>,
 }
 
 /// What became of a step.
@@ -48,8 +49,8 @@ impl Step {
     }
 
     /// Sets an environment variable for this step.
-    pub(super) fn with_env(mut self, key: &'static str, value: &'static str) -> Self {
-        self.env.push((key, value));
+    pub(super) fn with_env(mut self, key: &'static str, value: impl Into<OsString>) -> Self {
+        self.env.push((key, value.into()));
         self
     }
 
@@ -59,7 +60,7 @@ impl Step {
         let start = Instant::now();
         let mut command = Command::new("bash");
         command.args(["-euo", "pipefail", "-c", &self.command]).current_dir(root).stdin(Stdio::null());
-        command.envs(self.env.iter().copied());
+        command.envs(self.env.iter().map(|(key, value)| (key, value)));
         if stop {
             command.process_group(0);
         }

@@ -2,8 +2,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::readme::{commands, is_test};
-use super::step::{Outcome, Step};
-use super::{TESTS, steps};
+use super::step::Outcome;
+use super::{COUNTS, Found, Step, TESTS};
 
 const README: &str = "\
 # Title\n\
@@ -20,6 +20,10 @@ cargo run -- not a command\n\
   cargo test --workspace\n\
   ```\n";
 
+fn steps(in_ci: bool, nextest: bool, valgrind: bool) -> Vec<Step> {
+    super::steps(README, Path::new("xtask"), Found { in_ci, nextest, valgrind })
+}
+
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -32,7 +36,7 @@ fn readme_commands_are_the_lines_of_its_sh_blocks() {
 
 #[test]
 fn every_readme_command_but_the_test_command_is_a_step() {
-    let all = steps(README, true, false);
+    let all = steps(true, false, true);
     let readme: Vec<&str> = all.iter().filter(|s| s.name == "readme").map(|s| s.command.as_str()).collect();
     assert_eq!(readme, ["cargo run --release -- audit", "cargo run --release -- diff a b"]);
     let warm = all.iter().find(|s| s.name == "audit-warm").expect("the default audit is timed warm");
@@ -40,9 +44,17 @@ fn every_readme_command_but_the_test_command_is_a_step() {
 }
 
 #[test]
+fn instructions_are_counted_behind_the_release_build_where_valgrind_is() {
+    let place = |of: &[Step], name: &str| of.iter().position(|s| s.name == name);
+    let all = steps(true, false, true);
+    assert!(place(&all, COUNTS) > place(&all, "readme"));
+    assert_eq!(place(&steps(true, false, false), COUNTS), None);
+}
+
+#[test]
 fn slow_tests_run_in_ci_with_either_runner() {
     let command = |in_ci, nextest| {
-        let all = steps(README, in_ci, nextest);
+        let all = steps(in_ci, nextest, true);
         all.into_iter().find(|s| s.name == TESTS).expect("there is a test step").command
     };
     assert!(command(true, false).ends_with("-- --include-ignored"));
