@@ -26,7 +26,8 @@ pub(crate) const BISECT: &str = "Examples:
 pub(crate) const ISOLATE: &str = "Example:
   karat isolate my.toml --model DIR --out report";
 
-pub(crate) const REPORT: &str = "A format without FILE is written to report.html, report.md, junit.xml or report.csv here; - is stdout.
+pub(crate) const REPORT: &str =
+    "A format without FILE is written to report.html, report.md, junit.xml or report.csv here; - is stdout.
 
 Examples:
   karat report bundle --html

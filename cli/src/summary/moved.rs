@@ -58,12 +58,11 @@ fn line(name: &str, old: &Entry, new: &Entry, end: &str) -> Vec<String> {
 
 /// For programs.
 pub(crate) fn json(moved: &Moved) -> Value {
-    let entry = |e: &Entry| {
-        object!({"value": json_number(e.value), "n": e.n, "low": json_number(e.interval.0), "high": json_number(e.interval.1)})
-    };
-    let changes = moved.changes.iter().map(|c| {
-        object!({"metric": c.name, "before": entry(&c.old), "after": entry(&c.new), "worse": c.is_worse})
-    });
+    let entry = |e: &Entry| object!({"value": json_number(e.value), "n": e.n, "low": json_number(e.interval.0), "high": json_number(e.interval.1)});
+    let changes = moved
+        .changes
+        .iter()
+        .map(|c| object!({"metric": c.name, "before": entry(&c.old), "after": entry(&c.new), "worse": c.is_worse}));
     let speed = moved.speed.iter().map(|(patch, old, new)| object!({"patch": patch, "before": old, "after": new}));
     object!({
         "verdict": moved.verdict.name(), "exit_code": moved.verdict.exit_code(), "sentence": moved.sentence(),

@@ -131,7 +131,11 @@ impl Tables {
     fn answers(&self, set: Option<&str>) -> Vec<&Vec<String>> {
         let table = &self.files["recall.csv"];
         let at = |name: &str| table.columns.iter().position(|c| *c == name).unwrap();
-        table.rows.iter().filter(|r| set.is_none_or(|set| r[at("patch_set")] == set) && r[at("symptom")] != "truncated").collect()
+        table
+            .rows
+            .iter()
+            .filter(|r| set.is_none_or(|set| r[at("patch_set")] == set) && r[at("symptom")] != "truncated")
+            .collect()
     }
 
     fn recall(&self, what: &str, set: Option<&str>) -> f64 {
@@ -144,7 +148,10 @@ impl Tables {
             "candidate" => rows.iter().filter(candidate).count(),
             "lost" => rows.iter().filter(|r| golden(r) && !candidate(r)).count(),
             "gained" => rows.iter().filter(|r| !golden(r) && candidate(r)).count(),
-            _ => return bounds(&paired(self.bundle.recall.iter().filter(|r| set.is_none_or(|set| r.patch_set == set)))).upper,
+            _ => {
+                return bounds(&paired(self.bundle.recall.iter().filter(|r| set.is_none_or(|set| r.patch_set == set))))
+                    .upper;
+            }
         }) as f64
     }
 
