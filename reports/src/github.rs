@@ -2,7 +2,7 @@
 
 use karat_bundle::{Bundle, TapRow, Verdict};
 
-use crate::facts::{name, nearness};
+use crate::facts::{is_allowed, name, nearness};
 use crate::markdown::{markdown, sentence, summary, table};
 use crate::number::{option, short};
 use crate::text::{TEXT, clean, code};
@@ -101,7 +101,8 @@ pub fn annotations(bundle: &Bundle) -> String {
             format!("measured {}, claimed {}, state {}", option(p.measured_error), short(p.claimed_error), p.state);
         all.push((Kind::of(verdict), format!("patch {}: {}", p.patch, verdict.name()), text));
     }
-    for r in nearest(bundle).into_iter().filter(|r| r.verdict.is_some_and(|v| v.exit_code() != 0)) {
+    let is_bad = |r: &&TapRow| r.verdict.is_some_and(|v| v.exit_code() != 0) && !is_allowed(bundle, r);
+    for r in nearest(bundle).into_iter().filter(is_bad) {
         let verdict = r.verdict.unwrap_or_default();
         let title = format!("{}@{} of {}", name(r), r.phase, r.patch_set);
         let text = format!("{}: {} {}, allowed {}", verdict.name(), r.gate, option(r.value), option(r.tolerance));

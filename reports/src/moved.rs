@@ -95,7 +95,7 @@ impl Moved {
         let missing = self.only.0.len();
         let lacks =
             if missing > 0 { format!("; the second lacks {missing} metrics of the first") } else { String::new() };
-        format!("of {} metrics {worse} are worse beyond noise and {better} better{lacks}", self.compared)
+        format!("beyond noise {worse} of {} metrics are worse, {better} better{lacks}", self.compared)
     }
 
     /// What moved as markdown.

@@ -19,6 +19,8 @@ pub(crate) struct Heat<'a> {
     pub(crate) columns: u64,
     /// Changed experts and entries by (layer, column), over all sequences, under `set`.
     pub(crate) changed: BTreeMap<(usize, u64), u64>,
+    /// The same by layer and kind of decision.
+    pub(crate) by_kind: BTreeMap<(usize, &'a str), u64>,
     /// The tap of each layer with the largest error over its tolerance: layer and row.
     pub(crate) worst: Vec<(usize, &'a TapRow)>,
     /// Patch set of the changed decisions.
@@ -39,10 +41,11 @@ pub(crate) fn heat<'a>(bundle: &'a Bundle, layers: &[Layer<'a>], set: Option<&'a
     let step = (last + 1).div_ceil(COLUMNS);
     let names: Vec<&str> = layers.iter().map(|l| l.name).collect();
     let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, n)| (*n, i)).collect();
-    let mut changed = BTreeMap::new();
+    let (mut changed, mut by_kind) = (BTreeMap::new(), BTreeMap::new());
     for flip in bundle.flips.iter().filter(|f| f.kind != "argmax" && f.patch_set == set) {
         if let Some(layer) = index.get(flip.layer.as_str()) {
             *changed.entry((*layer, flip.position / step)).or_insert(0) += 1;
+            *by_kind.entry((*layer, flip.kind.as_str())).or_insert(0) += 1;
         }
     }
     let worst = layers.iter().enumerate().filter_map(|(i, l)| Some((i, l.worst()?)));
@@ -51,7 +54,7 @@ pub(crate) fn heat<'a>(bundle: &'a Bundle, layers: &[Layer<'a>], set: Option<&'a
     if changed.is_empty() && worst.is_empty() {
         return None;
     }
-    Some(Heat { layers: names, step, columns: (last + 1).div_ceil(step), changed, worst, set })
+    Some(Heat { layers: names, step, columns: (last + 1).div_ceil(step), changed, by_kind, worst, set })
 }
 
 /// True where `max_abs_position` counts compressed entries, not tokens.

@@ -81,7 +81,7 @@ pub(crate) fn layers<'a>(bundle: &'a Bundle, last_set: Option<&str>) -> Vec<Laye
     names.into_iter().map(layer).collect()
 }
 
-fn add<'a, 'k, K: Ord>(entry: std::collections::btree_map::Entry<'k, K, Tap<'a>>, row: &'a TapRow) {
+fn add<'a, K: Ord>(entry: std::collections::btree_map::Entry<'_, K, Tap<'a>>, row: &'a TapRow) {
     let tap = entry.or_insert(Tap { worst: row, rows: 0, failing: 0, unproven: 0 });
     tap.rows += 1;
     tap.failing += u64::from(row.verdict == Some(Verdict::Fail));

@@ -57,6 +57,11 @@ pub(crate) fn reasons(bundle: &Bundle) -> &[String] {
     report.reasons.get(usize::from(is_told)..).unwrap_or_default()
 }
 
+/// True when the policy lets a row be over tolerance for a while.
+pub(crate) fn is_allowed(bundle: &Bundle, row: &TapRow) -> bool {
+    bundle.run.policy.allow.iter().any(|allow| allow.covers_tap(row))
+}
+
 /// Name of a tap as people write it.
 pub(crate) fn name(row: &TapRow) -> String {
     place(&row.layer, &row.tap)

@@ -10,7 +10,7 @@ use super::heat::counts_entries;
 /// Positions with the largest KL.
 const BY_KL: usize = 20;
 /// Positions in all.
-const MOST: usize = 80;
+const MOST: usize = 60;
 
 /// One position of one sequence.
 pub(crate) struct Place<'a> {
@@ -18,7 +18,7 @@ pub(crate) struct Place<'a> {
     pub(crate) sequence: &'a str,
     /// Position.
     pub(crate) position: u64,
-    /// Its logits, one row a patch set and history.
+    /// Its logits, one row a patch set and history, the largest KL first.
     pub(crate) tokens: Vec<&'a TokenRow>,
     /// Changed experts and entries: (layer, kind, patch set) and how many.
     pub(crate) changed: BTreeMap<(&'a str, &'a str, &'a str), u64>,
@@ -60,6 +60,7 @@ pub(crate) fn places<'a>(bundle: &'a Bundle, layers: &[Layer<'a>]) -> Vec<Place<
         }
     }
     let mut out: Vec<Place<'a>> = out.into_values().collect();
+    out.iter_mut().for_each(|place| place.tokens.sort_by(|a, b| b.kl.total_cmp(&a.kl)));
     out.sort_by(|a, b| b.kl().total_cmp(&a.kl()).then((a.sequence, a.position).cmp(&(b.sequence, b.position))));
     out
 }

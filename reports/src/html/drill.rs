@@ -8,7 +8,9 @@ use crate::facts::{Layer, Place, Tap, counts_entries, name as tap_name, phase_na
 use crate::number::{asked, count, data, maybe, question};
 
 /// Taps in all: a page of any bundle has a bounded size.
-const TAPS: usize = 3000;
+const TAPS: usize = 2200;
+/// Patch sets of a token, those with the largest KL.
+const SETS: usize = 12;
 
 pub(super) fn section(layers: &[Layer<'_>], places: &[Place<'_>]) -> Option<Markup> {
     if layers.is_empty() {
@@ -111,7 +113,7 @@ fn token(i: usize, place: &Place<'_>) -> Markup {
     let rows: Vec<Markup> = place
         .tokens
         .iter()
-        .take(40)
+        .take(SETS)
         .map(|t| {
             html! {
                 tr {

@@ -44,7 +44,7 @@ pub fn html(bundle: &Bundle) -> String {
         ("coverage", "Coverage and probes", patches::coverage(bundle)),
         ("drill", "From layer to op to token", drill::section(&layers, &places)),
         ("power", "What this gate could have seen", provenance::power(bundle, &gated)),
-        ("provenance", "Provenance", provenance::section(bundle)),
+        ("provenance", "Provenance", Some(provenance::section(bundle))),
         ("limits-of-evidence", "What this run is not evidence for", Some(provenance::not_evidence(bundle))),
     ];
     let shown: Vec<(&str, &str, Markup)> =

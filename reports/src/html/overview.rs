@@ -74,21 +74,17 @@ pub(super) fn heat(bundle: &Bundle, layers: &[Layer<'_>], set: Option<&str>) -> 
     let rows: Vec<Markup> = heat
         .layers
         .iter()
-        .filter_map(|layer| {
-            let asks = |kind| {
-                question("count", "flips.csv", "kind", &[("layer", layer), ("kind", kind), ("patch_set", heat.set)])
-            };
+        .enumerate()
+        .filter_map(|(i, layer)| {
             let of = |kind| {
-                bundle.flips.iter().filter(|f| f.layer == *layer && f.kind == kind && f.patch_set == heat.set).count()
+                let n = heat.by_kind.get(&(i, kind)).copied().unwrap_or(0);
+                let filter = [("layer", *layer), ("kind", kind), ("patch_set", heat.set)];
+                (n, asked(n as f64, &question("count", "flips.csv", "kind", &filter)))
             };
             let (experts, entries) = (of("expert"), of("entry"));
-            (experts + entries > 0).then(|| {
+            (experts.0 + entries.0 > 0).then(|| {
                 html! {
-                    tr {
-                        th scope="row" { (name(layer)) }
-                        td { (asked(experts as f64, &asks("expert"))) }
-                        td { (asked(entries as f64, &asks("entry"))) }
-                    }
+                    tr { th scope="row" { (name(layer)) } td { (experts.1) } td { (entries.1) } }
                 }
             })
         })

@@ -62,14 +62,14 @@ pub(super) fn power(bundle: &Bundle, gated: &Gated) -> Option<Markup> {
     })
 }
 
-pub(super) fn section(bundle: &Bundle) -> Option<Markup> {
+pub(super) fn section(bundle: &Bundle) -> Markup {
     let run = &bundle.run;
     let files: Vec<Markup> = run
         .tables
         .iter()
         .map(|(file, t)| html! { tr { th scope="row" { (name(file)) } td { (count(t.rows)) } td { code.hash { (t.sha256) } } } })
         .collect();
-    Some(html! {
+    html! {
         dl.facts {
             dt { "Program" } dd { (text(&run.producer)) }
             dt { "Command" } dd { code { (crate::text::clean(&run.command.join(" "), crate::text::TEXT)) } }
@@ -103,7 +103,7 @@ pub(super) fn section(bundle: &Bundle) -> Option<Markup> {
             dt { "Bundle" } dd { (text(&run.format)) ", schema " (count(u64::from(run.schema.version))) " " code.hash { (crate::text::clean(&run.schema.hash, 80)) } }
         }
         (table("Files of the bundle", &["file", "rows", "sha256"], &files))
-    })
+    }
 }
 
 pub(super) fn not_evidence(bundle: &Bundle) -> Markup {

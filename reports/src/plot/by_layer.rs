@@ -40,7 +40,7 @@ pub(crate) fn by_layer(layers: &[Layer<'_>]) -> Option<String> {
             .x_labels(layers.len().min(24))
             .y_labels((high - low) as usize + 1)
             .x_label_formatter(&|v| nth(*v, &names))
-            .y_label_formatter(&decade)
+            .y_label_formatter(&|v| decade(*v))
             .label_style(("sans-serif", 15).into_font().color(&INK))
             .x_desc("layer")
             .axis_desc_style(("sans-serif", 15).into_font().color(&SOFT))

@@ -30,7 +30,7 @@ pub(crate) fn ladder(rungs: &[Rung<'_>]) -> Option<String> {
             .axis_style(SOFT)
             .x_labels((high - low) as usize + 1)
             .y_labels(rungs.len())
-            .x_label_formatter(&decade)
+            .x_label_formatter(&|v| decade(*v))
             .y_label_formatter(&|v| nth(*v, &names))
             .label_style(("sans-serif", 15).into_font().color(&INK))
             .x_desc("KL, nats")

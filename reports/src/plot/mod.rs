@@ -55,7 +55,7 @@ fn decades(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 /// Label of a whole decade.
-fn decade(v: &f64) -> String {
+fn decade(v: f64) -> String {
     if (v - v.round()).abs() < 1e-9 { format!("1e{v:.0}") } else { String::new() }
 }
 

@@ -349,7 +349,8 @@ pub(super) fn large() -> Bundle {
             }
         }
     }
-    let tokens = tokens();
+    let of = |set: u64| tokens().into_iter().map(move |t| TokenRow { patch_set: format!("stock+patch-{set}"), ..t });
+    let tokens: Vec<TokenRow> = (0..29).flat_map(of).collect();
     let flips = flips(&tokens);
     let mut bundle = Bundle { run: run(), taps, tokens, flips, ..Bundle::default() };
     bundle.run.candidate.patch_sets = (0..29).map(|set| format!("stock+patch-{set}")).collect();

@@ -104,7 +104,7 @@ impl Tables {
             ["detectable"] => self.detectable(parts[0], parts.get(1).copied().unwrap_or("")),
             ["most", "changed"] => self.most_changed(pairs[0].1.parse().unwrap(), pairs[1].1),
             ["positions", "a", "column"] => (self.last_position() / 64 + 1) as f64,
-            [how, file, column] => number(how, self.select(file, column, &pairs)),
+            [how, file, column] => number(how, &self.select(file, column, &pairs)),
             _ => panic!("{question}"),
         }
     }
@@ -229,7 +229,7 @@ impl Tables {
 }
 
 /// A statistic of cells.
-fn number(how: &str, cells: Vec<&str>) -> f64 {
+fn number(how: &str, cells: &[&str]) -> f64 {
     let mut values: Vec<f64> = cells.iter().filter(|c| !c.is_empty()).map(|c| c.parse().unwrap()).collect();
     values.sort_by(f64::total_cmp);
     let n = values.len() as f64;
