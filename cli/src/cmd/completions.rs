@@ -3,7 +3,6 @@
 use clap::{CommandFactory, ValueEnum};
 
 use crate::args::Cli;
-use crate::failure::Result;
 use crate::output;
 
 /// Shells that are known.
@@ -27,7 +26,7 @@ struct Place {
     options: Vec<(String, String, bool)>,
 }
 
-pub(crate) fn run(shell: Shell) -> Result<u8> {
+pub(crate) fn run(shell: Shell) {
     let mut command = Cli::command();
     command.build();
     let mut places = Vec::new();
@@ -37,7 +36,6 @@ pub(crate) fn run(shell: Shell) -> Result<u8> {
         Shell::Zsh => zsh(&places),
         Shell::Fish => fish(&places),
     });
-    Ok(0)
 }
 
 fn collect(command: &clap::Command, path: &mut Vec<String>, into: &mut Vec<Place>) {

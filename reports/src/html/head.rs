@@ -7,8 +7,10 @@ use super::bits::{class, name, text};
 use crate::facts::{self, Sentence};
 use crate::number::{asked, count, data, question};
 
-/// Reasons that are shown.
-const REASONS: usize = 20;
+/// Reasons that are shown at once.
+const FIRST: usize = 4;
+/// Reasons in all.
+const REASONS: usize = 40;
 
 pub(super) fn header(bundle: &Bundle) -> Markup {
     let report = &bundle.verdict;
@@ -16,18 +18,21 @@ pub(super) fn header(bundle: &Bundle) -> Markup {
     html! {
         header class=(class(report.verdict)) {
             h1 { span.verdict { (report.verdict.name()) } " " (sentence(bundle)) }
-            @if !reasons.is_empty() {
-                ul.reasons { @for reason in reasons.iter().take(REASONS) { li { (text(reason)) } } }
-            }
+            p { (meaning(report.verdict)) " Exit code " (count(u64::from(report.exit_code))) "." }
             @if !report.next_step.is_empty() && report.next_step != "nothing" {
                 p { b { "Next: " } (text(&report.next_step)) }
             }
-            p.soft {
-                (meaning(report.verdict)) " Exit code " (count(u64::from(report.exit_code))) "."
+            (list(&reasons[..reasons.len().min(FIRST)]))
+            @if reasons.len() > FIRST {
+                details { summary { "More reasons" } (list(&reasons[FIRST..reasons.len().min(REASONS)])) }
             }
             (context(bundle))
         }
     }
+}
+
+fn list(reasons: &[String]) -> Markup {
+    html! { @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (text(reason)) } } } } }
 }
 
 fn sentence(bundle: &Bundle) -> Markup {

@@ -28,7 +28,7 @@ pub(crate) fn by_layer(layers: &[Layer<'_>]) -> Option<String> {
     plot("Error by layer: inherited, injected, predicted to allowed, floor", (960, 340), |area| -> Drawn {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(34)
+            .x_label_area_size(48)
             .y_label_area_size(52)
             .build_cartesian_2d(-0.5..(layers.len() as f64 - 0.5), low..high)?;
         chart

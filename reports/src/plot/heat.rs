@@ -13,11 +13,11 @@ pub(crate) fn heat(heat: &Heat<'_>) -> Option<String> {
     let (columns, lines) = (heat.columns as f64, heat.layers.len() as f64);
     let most = (heat.most().max(1) as f64).ln_1p();
     // Many layers share the height that is there.
-    let height = (LINE * heat.layers.len() as u32).clamp(60, 900) + 60;
+    let height = (LINE * heat.layers.len() as u32).clamp(60, 900) + 74;
     plot("Layer by position: changed decisions and largest errors", (960, height), |area| -> Drawn {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(34)
+            .x_label_area_size(48)
             .y_label_area_size(52)
             .build_cartesian_2d(0.0..columns, (lines - 0.5)..-0.5)?;
         chart

@@ -15,11 +15,11 @@ pub(crate) fn ladder(rungs: &[Rung<'_>]) -> Option<String> {
         |r: &Rung<'_>| r.quantiles.into_iter().chain([r.mean]).filter_map(|v| log(Some(v))).collect::<Vec<_>>();
     let (low, high) = decades(rungs.iter().flat_map(values))?;
     let names: Vec<&str> = rungs.iter().map(|r| r.set).collect();
-    let height = 26 * rungs.len() as u32 + 70;
+    let height = 26 * rungs.len() as u32 + 84;
     plot("KL by patch set: median, 90 %, 99 %, largest, mean", (960, height), |area| -> Drawn {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(34)
+            .x_label_area_size(48)
             .y_label_area_size(190)
             .build_cartesian_2d(low..high, (rungs.len() as f64 - 0.5)..-0.5)?;
         chart

@@ -52,6 +52,9 @@ fn fits(browser: &mut Browser, page: &Path, width: u32, what: &str) {
     browser.call("Emulation.setDeviceMetricsOverride", &screen);
     browser.open(page);
     assert_eq!(browser.value("innerWidth"), json!(width), "{what}");
+    // Without fonts everything fits.
+    let text = browser.value("(r => (r.selectNodeContents(document.querySelector('.verdict')), r.getBoundingClientRect().width))(document.createRange())");
+    assert!(text.as_f64().is_some_and(|w| w > 30.0), "{what}: this browser finds no fonts: {text}");
     // Everything open: what is folded away must fit too.
     browser.value("document.querySelectorAll('details').forEach(d => d.open = true)");
     let wide = browser.value(
