@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Report, globals: Globals) -> Result<u8> {
         return Ok(0);
     }
     judge_again(&mut bundle);
-    let is_shown = !write_formats(args, &bundle)?;
+    let is_shown = !write_formats(args, &bundle, globals.json)?;
     if globals.json {
         output::json(&summary::json(&bundle));
     } else if is_shown {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Report, globals: Globals) -> Result<u8> {
 }
 
 /// Writes every format that was asked for; true when stdout has its result by that.
-fn write_formats(args: &Report, bundle: &Bundle) -> Result<bool> {
+fn write_formats(args: &Report, bundle: &Bundle, json: bool) -> Result<bool> {
     let formats: [(&Option<PathBuf>, fn(&Bundle) -> String); 4] = [
         (&args.html, karat_reports::html),
         (&args.markdown, karat_reports::markdown),
@@ -53,13 +53,15 @@ fn write_formats(args: &Report, bundle: &Bundle) -> Result<bool> {
         }
     }
     if args.github {
-        github(&karat_reports::step_summary(bundle))?;
-        output::stdout(&karat_reports::annotations(bundle));
+        github(&karat_reports::step_summary(bundle), json)?;
+        if !json {
+            output::stdout(&karat_reports::annotations(bundle));
+        }
     }
     let any = args.github || formats.iter().any(|(file, _)| file.is_some());
     if any {
         lines.insert(0, summary::headline(bundle, output::Style::of_stdout()));
-        if !formats.iter().any(|(file, _)| file.as_deref() == Some(Path::new("-"))) {
+        if !json && !formats.iter().any(|(file, _)| file.as_deref() == Some(Path::new("-"))) {
             output::page(&lines.join("\n"));
         }
     }
@@ -86,10 +88,12 @@ fn write(file: &Path, text: &str) -> Result<Option<String>> {
     Ok(Some(format!("written: {}", file.display())))
 }
 
-/// Adds to the summary of the step; to stdout where there is no such file.
-fn github(text: &str) -> Result<()> {
+/// Adds to the summary of the step; to stdout where there is no such file and stdout is not json's.
+fn github(text: &str, json: bool) -> Result<()> {
     let Some(file) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|f| !f.is_empty()).map(PathBuf::from) else {
-        output::stdout(text);
+        if !json {
+            output::stdout(text);
+        }
         return Ok(());
     };
     let opened = fs::OpenOptions::new().append(true).create(true).open(&file);
@@ -110,7 +114,7 @@ fn compare(args: &Report, other: &Path, globals: Globals) -> Result<u8> {
         lines.extend(write(file, &moved.markdown())?);
     }
     if args.github {
-        github(&moved.markdown())?;
+        github(&moved.markdown(), globals.json)?;
     }
     if globals.json {
         output::json(&summary::moved::json(&moved));
