@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::examples;
 use crate::later::Later;
 
 /// Exit codes, for `--help`.
@@ -48,40 +49,60 @@ impl Globals {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Compare a low-precision path, or another engine's trace, with golden layer by layer
+    #[command(after_help = examples::AUDIT)]
     Audit(Audit),
     /// Audit, or take a bundle, and judge it by a policy and a baseline: the check of a continuous integration
+    #[command(after_help = examples::GATE)]
     Gate(crate::cmd::gate::Gate),
     /// Put the parts of a partitioned run together
+    #[command(after_help = examples::MERGE)]
     Merge(crate::cmd::merge::Merge),
     /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
+    #[command(after_help = examples::RECALL)]
     Recall(Recall),
     /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
+    #[command(after_help = examples::BISECT)]
     Bisect(crate::cmd::bisect::BisectArgs),
     /// Run the whole isolation plan unattended: facts, ranked suspects, what is ruled out and by what, what to do next
+    #[command(after_help = examples::ISOLATE)]
     Isolate(crate::cmd::isolate::IsolateArgs),
-    /// Judge a bundle again and show it; --explain says how a tolerance came about
+    /// Judge a bundle again and show it, as html, markdown, JUnit, csv or for GitHub; or what moved between two
+    #[command(after_help = examples::REPORT)]
     Report(Report),
     /// Record what a path computes as a karat-trace/1 folder
+    #[command(after_help = examples::TRACE)]
     Trace(Trace),
     /// Compare two traces, dumps or files (.safetensors, .pt, .npy, .npz, folders of them), tensor by tensor; no model
     /// needed (exit 0 equal or within the thresholds, 1 not, 4 nothing in common)
+    #[command(after_help = examples::DIFF)]
     Diff(Diff),
     /// Look at, make, check and compare checkpoints
+    #[command(after_help = examples::MODEL)]
     Model {
         /// What to do with a checkpoint.
         #[command(subcommand)]
         command: Model,
     },
     /// Check this machine and run a short self-test
+    #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
     /// List, render and import scenarios
+    #[command(after_help = examples::SCENARIO)]
     Scenario {
         /// What to do with scenarios.
         #[command(subcommand)]
         command: Scenario,
     },
     /// List the speed patches; verify which of them a deployment asks for
+    #[command(after_help = examples::PATCHES)]
     Patches(Patches),
+    /// Print the shell's completions of this command line
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// Which shell
+        #[arg(value_enum)]
+        shell: crate::cmd::completions::Shell,
+    },
     #[command(flatten)]
     Later(Later),
 }
@@ -207,24 +228,28 @@ pub(crate) struct Recall {
 
 /// `karat report`.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own on the command line")]
 pub(crate) struct Report {
     /// The folder that --out wrote
     pub(crate) bundle: PathBuf,
-    #[arg(hide = true)]
+    /// Another one, of a later run: says what moved between the two, beyond noise (exit 1 worse, 4 can't be compared)
     pub(crate) other: Option<PathBuf>,
     /// How the tolerance of this tap came about, e.g. layers.3.attn.o
-    #[arg(long, value_name = "TAP")]
+    #[arg(long, value_name = "TAP", conflicts_with = "other")]
     pub(crate) explain: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) html: bool,
-    #[arg(long, hide = true)]
-    pub(crate) csv: bool,
-    #[arg(long, hide = true)]
-    pub(crate) markdown: bool,
-    #[arg(long, hide = true)]
-    pub(crate) junit: bool,
-    #[arg(long, hide = true)]
+    /// Write one page that needs no network and no scripts
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "report.html")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write an engineering report
+    #[arg(long, visible_alias = "md", value_name = "FILE", num_args = 0..=1, default_missing_value = "report.md")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Write JUnit XML: a test case each gate
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "junit.xml")]
+    pub(crate) junit: Option<PathBuf>,
+    /// Write one csv of everything that was judged
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "report.csv")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Add to $GITHUB_STEP_SUMMARY (stdout without it) and print annotations
+    #[arg(long)]
     pub(crate) github: bool,
 }
 

@@ -5,6 +5,7 @@
 mod args;
 mod cache;
 mod cmd;
+mod examples;
 mod failure;
 mod inputs;
 mod later;

@@ -1,5 +1,7 @@
 //! The only place that writes to stdout and stderr.
 
+mod terminal;
+
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Mutex;
 
@@ -18,6 +20,15 @@ pub(crate) fn stdout(text: &str) {
     {
         *lost = Some(error.to_string());
     }
+}
+
+/// Writes a page for people: folded to the terminal's width, and nothing in it commands the terminal or a log but the
+/// colours of [`Style`]. Names in it are other people's.
+pub(crate) fn page(text: &str) {
+    let is_terminal = std::io::stdout().is_terminal();
+    let width = if is_terminal { terminal::width() } else { None };
+    let in_actions = std::env::var_os("GITHUB_ACTIONS").is_some();
+    stdout(&terminal::page(text, width, Style::of_stdout().colour, in_actions));
 }
 
 /// Why a result could not be written to stdout: a full disk must not look like a run that passed.

@@ -32,7 +32,7 @@ fn tolerance() -> String {
 
 impl Allowance {
     /// True when it means this failing row of taps.csv.
-    pub(crate) fn covers_tap(&self, row: &TapRow) -> bool {
+    pub fn covers_tap(&self, row: &TapRow) -> bool {
         self.limit == TOLERANCE && self.on.fits_tap(row)
     }
 

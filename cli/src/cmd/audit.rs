@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&bundle));
     } else {
-        output::stdout(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+        output::page(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(bundle.verdict.exit_code)
 }

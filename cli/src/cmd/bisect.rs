@@ -100,7 +100,7 @@ pub(crate) fn run(args: &BisectArgs, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&value);
     } else {
-        output::stdout(&summary::bisect::text(&report, output::Style::of_stdout()));
+        output::page(&summary::bisect::text(&report, output::Style::of_stdout()));
     }
     Ok(report.exit_code())
 }

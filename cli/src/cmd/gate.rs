@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Gate, globals: Globals) -> Result<u8> {
         output::json(&summary::gate::json(&bundle, &gated));
     } else {
         let (out, style) = (args.run.out.as_deref(), output::Style::of_stdout());
-        output::stdout(&summary::gate::text(&bundle, &gated, note.as_deref(), out, style));
+        output::page(&summary::gate::text(&bundle, &gated, note.as_deref(), out, style));
     }
     Ok(bundle.verdict.exit_code)
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Audit, histories: Vec<Served>, job: &Job<'_>, json: boo
     if json {
         output::json(&summary::histories::json(&report));
     } else {
-        output::stdout(&summary::histories::text(&report, args.out.as_deref(), output::Style::of_stdout()));
+        output::page(&summary::histories::text(&report, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(report.verdict().exit_code())
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &IsolateArgs, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&value);
     } else {
-        output::stdout(&summary::isolate::text(&synthesis, style));
+        output::page(&summary::isolate::text(&synthesis, style));
     }
     Ok(synthesis.verdict.exit_code())
 }

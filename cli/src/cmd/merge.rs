@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Merge, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&whole));
     } else {
-        output::stdout(&summary::text(&whole, Some(&args.out), output::Style::of_stdout()));
+        output::page(&summary::text(&whole, Some(&args.out), output::Style::of_stdout()));
     }
     Ok(whole.verdict.exit_code)
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 pub(crate) mod bisect;
+pub(crate) mod completions;
 mod diff;
 mod doctor;
 pub(crate) mod gate;
@@ -37,6 +38,10 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Command::Doctor(args) => doctor::run(&args, globals),
         Command::Scenario { command } => scenario::run(&command, globals),
         Command::Patches(args) => patches::run(&args, globals),
+        Command::Completions { shell } => {
+            completions::run(shell);
+            Ok(0)
+        }
         Command::Later(later) => Err(later.refuse()),
     }
 }

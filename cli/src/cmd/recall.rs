@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&bundle));
     } else {
-        output::stdout(&summary::recall_text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+        output::page(&summary::recall_text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(bundle.verdict.exit_code)
 }

@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod gate;
 pub(crate) mod histories;
 pub(crate) mod isolate;
+pub(crate) mod moved;
 mod recall;
 mod tables;
 
@@ -60,10 +61,7 @@ pub(crate) fn recall_text(bundle: &Bundle, out: Option<&Path>, style: Style) -> 
 
 fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Style) -> String {
     let report = &bundle.verdict;
-    let mut lines = Vec::new();
-    let name = report.verdict.name();
-    lines.extend(wrap(&format!("{name}: {}", sentence(bundle)), ""));
-    lines[0] = lines[0].replacen(name, &style.verdict(report.exit_code, name), 1);
+    let mut lines = vec![headline(bundle, style)];
     for reason in report.reasons.iter().skip(usize::from(report.first_bad.is_none())).take(3) {
         lines.extend(wrap(reason, "  "));
     }
@@ -88,6 +86,14 @@ fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Styl
         lines.push(format!("bundle: {}", out.display()));
     }
     lines.join("\n")
+}
+
+/// The verdict and one sentence.
+pub(crate) fn headline(bundle: &Bundle, style: Style) -> String {
+    let report = &bundle.verdict;
+    let name = report.verdict.name();
+    let lines = wrap(&format!("{name}: {}", sentence(bundle)), "").join("\n");
+    lines.replacen(name, &style.verdict(report.exit_code, name), 1)
 }
 
 /// One sentence after the verdict.

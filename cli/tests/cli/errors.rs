@@ -19,10 +19,9 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 5] = [
         &["recall", "--endpoint", "x"],
         &["op", "attend"],
-        &["report", "b", "--html"],
         &["bench"],
         &["audit", "--rerun"],
         &["audit", "--backend", "cuda"],

@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("optimized", &["gemm", "half", "rayon", "serde", "sha2", "thiserror"]),
     ("reference", &["libm", "ndarray", "rayon", "sha2", "thiserror"]),
+    ("reports", &["maud", "plotters"]),
     ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
