@@ -33,6 +33,11 @@ use crate::{Candidate, Lockstep, Result};
 
 pub use run::recall;
 
+/// A pass over all rows of a path's requests, without taps.
+pub(crate) fn whole_pass(path: &dyn Path, stop: &std::sync::atomic::AtomicBool) -> Result<pass::Logits> {
+    pass::whole(path, stop, None)
+}
+
 /// So many conversations of a patch set are searched for the layer that loses them.
 const SEARCHED: usize = 8;
 

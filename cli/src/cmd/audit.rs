@@ -8,7 +8,7 @@ use karat_diff::Claims;
 use karat_optimized::{History, Stock};
 use karat_trace::TapGlob;
 
-use super::histories;
+use super::{histories, live};
 use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
 use crate::later::{not_yet, refuse_given};
@@ -18,6 +18,12 @@ use crate::{cache, inputs, output, stop, summary};
 
 pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     refuse_later(args)?;
+    if args.claims.is_some() && args.candidate.is_none() && args.connect.endpoint.is_none() {
+        return Err(Failure::usage("--claims says what a trace (--candidate) or a server (--endpoint) claims"));
+    }
+    if let Some(url) = &args.connect.endpoint {
+        return live::audit(args, url, globals);
+    }
     let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;
     if args.layers == Some(0) {
         return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
@@ -145,8 +151,6 @@ fn refuse_later(args: &Audit) -> Result<()> {
         ("--rerun-trace", later.rerun_trace.is_some()),
         ("--partition", later.partition.is_some()),
         ("--repro", later.repro.is_some()),
-        ("--endpoint", later.endpoint.is_some()),
-        ("--api", later.api.is_some()),
     ])?;
     match args.backend.as_deref() {
         None | Some("auto" | "cpu") => Ok(()),

@@ -7,6 +7,7 @@ mod doctor;
 mod histories;
 pub(crate) mod import;
 pub(crate) mod isolate;
+pub(crate) mod live;
 mod model;
 mod patches;
 mod recall;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bisect;
 mod data;
+pub(crate) mod endpoint;
 pub(crate) mod histories;
 pub(crate) mod isolate;
 mod recall;

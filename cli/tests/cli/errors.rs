@@ -19,9 +19,8 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 9] = [
+    let cases: [&[&str]; 8] = [
         &["gate", "--policy", "karat.toml"],
-        &["recall", "--endpoint", "x"],
         &["op", "attend"],
         &["report", "b"],
         &["merge", "a", "b"],

@@ -6,6 +6,7 @@ mod broken;
 mod cache;
 mod candidate;
 mod dumps;
+mod endpoint;
 mod errors;
 mod files;
 mod import;
