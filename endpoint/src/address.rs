@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn what_is_no_address_or_may_hold_a_secret_is_refused_without_showing_it() {
-        for given in ["host:80", "ftp://h", "http://", "http://h:99999", "http://h:0", "http://h/a b", "http://h/\u{7}"] {
+        for given in ["host:80", "ftp://h", "http://", "http://h:99999", "http://h:0", "http://h/a b", "http://h/\u{7}"]
+        {
             assert!(Address::parse(given).is_err(), "{given}");
         }
         for given in ["http://user:s3cret@host", "http://host/?key=s3cret", "http://host/#s3cret"] {

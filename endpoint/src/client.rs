@@ -138,7 +138,8 @@ impl<'a> Client<'a> {
                 }
             }
             Some(body) => {
-                let bytes = serde_json::to_vec(body).map_err(|e| Trouble::malformed(format!("request to {path}: {e}")))?;
+                let bytes =
+                    serde_json::to_vec(body).map_err(|e| Trouble::malformed(format!("request to {path}: {e}")))?;
                 let request = self.agent.post(&url).header("content-type", "application/json");
                 match &bearer {
                     Some(bearer) => request.header("authorization", bearer).send(bytes),
@@ -165,7 +166,8 @@ impl<'a> Client<'a> {
         let said = serde_json::from_slice(&bytes).ok().and_then(|v| message(&v)).unwrap_or_else(|| said.into_owned());
         let said = self.without_key(said.trim());
         let said: String = said.chars().take(300).collect();
-        let what = format!("{path}: the server answered {}{}{said}", status.as_u16(), if said.is_empty() { "" } else { ": " });
+        let what =
+            format!("{path}: the server answered {}{}{said}", status.as_u16(), if said.is_empty() { "" } else { ": " });
         match status.as_u16() {
             408 | 425 | 429 | 500.. => Trouble::Infra(what, after),
             _ => Trouble::Refused(what),

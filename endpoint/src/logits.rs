@@ -46,11 +46,11 @@ const SIGMAS: f64 = 4.0;
 pub fn rows(of: &Compared<'_>) -> Rows {
     let (golden, width) = of.golden;
     let row = |logits: &'_ [f32], at: usize| logits[at * width..(at + 1) * width].to_vec();
-    let positions: Vec<Position> = of.told.iter().enumerate().map(|(at, told)| compare(&row(golden, at), told)).collect();
+    let positions: Vec<Position> =
+        of.told.iter().enumerate().map(|(at, told)| compare(&row(golden, at), told)).collect();
     let cost: Option<Vec<Position>> = of.stock.map(|stock| {
-        let one = |(at, told): (usize, &Top)| {
-            compare(&row(golden, at), &top(&row(stock, at), told.len(), of.ids[at + 1]))
-        };
+        let one =
+            |(at, told): (usize, &Top)| compare(&row(golden, at), &top(&row(stock, at), told.len(), of.ids[at + 1]));
         of.told.iter().enumerate().map(one).collect()
     });
     let n = positions.len().max(1) as f64;
@@ -158,7 +158,9 @@ mod tests {
 
     /// Three rows of logits, each id in the lead once.
     fn golden() -> Vec<f32> {
-        (0..3).flat_map(|r| (0..WIDTH).map(move |i| if i == r { 6.0 } else { (i as f32 * 1.7 + r as f32).sin() })).collect()
+        (0..3)
+            .flat_map(|r| (0..WIDTH).map(move |i| if i == r { 6.0 } else { (i as f32 * 1.7 + r as f32).sin() }))
+            .collect()
     }
 
     fn told(logits: &[f32], ids: &[u32]) -> Vec<Top> {

@@ -41,7 +41,8 @@ impl Process {
     /// time.
     pub fn start(start: &Start, client: &Client<'_>, stop: &AtomicBool) -> Result<Self> {
         if client.is_well(&start.health) {
-            let what = "something answers there already, and would be measured instead of the server that the file starts";
+            let what =
+                "something answers there already, and would be measured instead of the server that the file starts";
             return Err(Trouble::Refused(format!("{}: {what}", client.address().label())));
         }
         let (program, arguments) =
@@ -52,7 +53,8 @@ impl Process {
             None => command.stdout(Stdio::null()).stderr(Stdio::null()),
             Some(path) => {
                 let open = || File::options().create(true).append(true).open(path);
-                let failed = |e| Trouble::Refused(format!("{}: the server's log can't be written: {e}", path.display()));
+                let failed =
+                    |e| Trouble::Refused(format!("{}: the server's log can't be written: {e}", path.display()));
                 command.stdout(open().map_err(failed)?).stderr(open().map_err(failed)?)
             }
         };

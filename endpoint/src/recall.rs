@@ -58,11 +58,7 @@ struct Held {
 ///
 /// # Errors
 /// [`Trouble::Stopped`] when the run is stopped; what the server refuses when it never answered at all.
-pub fn run(
-    server: &Server<'_>,
-    suite: &Suite<'_>,
-    step: &(dyn Fn(u64, u64, &str) + Sync),
-) -> Result<Found, Trouble> {
+pub fn run(server: &Server<'_>, suite: &Suite<'_>, step: &(dyn Fn(u64, u64, &str) + Sync)) -> Result<Found, Trouble> {
     let jobs: Vec<(usize, u64)> =
         (0..suite.repeats).flat_map(|r| (0..suite.conversations.len()).map(move |i| (i, r))).collect();
     let held: Vec<Mutex<Option<Held>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
@@ -132,7 +128,11 @@ fn gather(suite: &Suite<'_>, jobs: &[(usize, u64)], held: Vec<Option<Held>>) -> 
         return Err(first.clone());
     }
     for (verdict, what, of) in [
-        (Verdict::Input, "answers that are not what the API says", (|t| matches!(t, Trouble::Malformed(_))) as fn(&_) -> _),
+        (
+            Verdict::Input,
+            "answers that are not what the API says",
+            (|t| matches!(t, Trouble::Malformed(_))) as fn(&_) -> _,
+        ),
         (Verdict::Infra, "requests that got no answer", |t| matches!(t, Trouble::Infra(..))),
         (Verdict::Unproven, "requests that the server refused", |t| matches!(t, Trouble::Refused(_))),
     ] {
@@ -144,7 +144,8 @@ fn gather(suite: &Suite<'_>, jobs: &[(usize, u64)], held: Vec<Option<Held>>) -> 
         }
     }
     if left > 0 {
-        let why = if suite.habits.budget.is_some() { "the number of requests was limited" } else { "the server was gone" };
+        let why =
+            if suite.habits.budget.is_some() { "the number of requests was limited" } else { "the server was gone" };
         found.notes.push(format!("{left} of {} conversations were not held: {why}", jobs.len()));
     }
     Ok(found)

@@ -61,7 +61,7 @@ impl Log<'_> {
         };
         match result {
             Ok(reply) => {
-                row.outcome = if reply.closed { "closed" } else { "answered" }.to_owned();
+                row.outcome = String::from(if reply.closed { "closed" } else { "answered" });
                 row.prompt_tokens = reply.usage.prompt;
                 row.cached_tokens = reply.usage.cached;
                 row.completion_tokens = reply.usage.completion;
@@ -70,9 +70,9 @@ impl Log<'_> {
                 row.tokens_per_second = reply.tokens_per_second();
                 row.finish_reason = reply.finish.clone().unwrap_or_default();
             }
-            Err(Trouble::Infra(..) | Trouble::Stopped) => row.outcome = "infra".to_owned(),
-            Err(Trouble::Refused(_)) => row.outcome = "refused".to_owned(),
-            Err(Trouble::Malformed(_)) => row.outcome = "malformed".to_owned(),
+            Err(Trouble::Infra(..) | Trouble::Stopped) => row.outcome = "infra".into(),
+            Err(Trouble::Refused(_)) => row.outcome = "refused".into(),
+            Err(Trouble::Malformed(_)) => row.outcome = "malformed".into(),
         }
         self.rows.push(row);
     }

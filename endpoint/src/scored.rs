@@ -114,9 +114,8 @@ fn vllm(answer: &Value, ids: &[u32]) -> Result<Scored> {
 
 fn sglang(answer: &Value, ids: &[u32]) -> Result<Scored> {
     let meta = answer.get("meta_info").ok_or_else(|| broken("the answer has no meta_info: is this SGLang?"))?;
-    let list = |name: &str| {
-        meta.get(name).and_then(Value::as_array).ok_or_else(|| broken(format!("meta_info has no {name}")))
-    };
+    let list =
+        |name: &str| meta.get(name).and_then(Value::as_array).ok_or_else(|| broken(format!("meta_info has no {name}")));
     let own = list("input_token_logprobs")?;
     let theirs: Vec<u32> = own.iter().map(|e| id(e.get(1).unwrap_or(&Value::Null))).collect::<Result<_>>()?;
     let differs = first_difference(ids, &theirs);
@@ -155,7 +154,11 @@ fn first_difference(ours: &[u32], theirs: &[u32]) -> Option<(usize, Option<u32>)
 
 /// Ids that the server makes of messages by its own template, with the end that asks for an answer. `None` where it has no
 /// `/tokenize`.
-pub fn tokenize(server: &Server<'_>, messages: &[karat_model::prompt::Message], thinking: bool) -> Result<Option<Vec<u32>>> {
+pub fn tokenize(
+    server: &Server<'_>,
+    messages: &[karat_model::prompt::Message],
+    thinking: bool,
+) -> Result<Option<Vec<u32>>> {
     let mut body = json!({
         "model": server.model,
         "messages": messages.iter().map(crate::api::message_json).collect::<Vec<_>>(),
@@ -200,7 +203,13 @@ mod tests {
 
     #[test]
     fn what_is_no_log_probability_is_refused() {
-        for (value, fine) in [(json!(-1.5), true), (json!("-Infinity"), true), (json!(0.5), false), (json!(null), false), (json!("x"), false)] {
+        for (value, fine) in [
+            (json!(-1.5), true),
+            (json!("-Infinity"), true),
+            (json!(0.5), false),
+            (json!(null), false),
+            (json!("x"), false),
+        ] {
             assert_eq!(log_prob(&value).is_ok(), fine, "{value}");
         }
         assert!(vllm(&json!({"choices": []}), &[1]).is_err() && sglang(&json!({}), &[1]).is_err());

@@ -63,10 +63,15 @@ impl Speed {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.told == 0 {
-            notes.push("the server does not say what came from its prefix cache (cached_tokens): that earlier turns were \
-                        reused is not proved".to_owned());
+            notes.push(
+                "the server does not say what came from its prefix cache (cached_tokens): that earlier turns were \
+                        reused is not proved"
+                    .to_owned(),
+            );
         } else if self.hits == 0 {
-            notes.push("no question was answered from a prefix cache: reuse of earlier turns was not exercised".to_owned());
+            notes.push(
+                "no question was answered from a prefix cache: reuse of earlier turns was not exercised".to_owned(),
+            );
         }
         if self.warm_controls > 0 {
             notes.push(format!("{} controls that no cache should know were answered from one", self.warm_controls));
@@ -89,7 +94,8 @@ mod tests {
             cached_tokens: cached,
             ..RequestRow::default()
         };
-        let rows = [row("ask", 3.0, Some(0)), row("ask", 1.0, Some(60)), row("ask", 2.0, None), row("cold", 9.0, Some(70))];
+        let rows =
+            [row("ask", 3.0, Some(0)), row("ask", 1.0, Some(60)), row("ask", 2.0, None), row("cold", 9.0, Some(70))];
         let speed = Speed::of(&rows);
         assert_eq!(speed.first_ms, Some((2.0, 3.0)));
         assert_eq!((speed.told, speed.hits, speed.cached, speed.warm_controls), (2, 1, (60, 200), 1));

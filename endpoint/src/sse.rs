@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn events_end_at_done() {
-        let (data, end, done) = all(": hello\n\nevent: x\r\ndata: {\"a\":1}\r\n\r\ndata:b\ndata:c\n\ndata: [DONE]\n\ndata: no\n\n");
+        let (data, end, done) =
+            all(": hello\n\nevent: x\r\ndata: {\"a\":1}\r\n\r\ndata:b\ndata:c\n\ndata: [DONE]\n\ndata: no\n\n");
         assert_eq!((data, end, done), (vec!["{\"a\":1}".to_owned(), "b\nc".to_owned()], Ok(()), true));
     }
 

@@ -131,7 +131,8 @@ impl Hand<'_, '_> {
             if self.habits.budget.is_some_and(|most| self.log.sent.load(Ordering::Relaxed) >= most) {
                 return Ok(());
             }
-            if self.habits.abort_every > 0 && self.server.streams && self.asked % self.habits.abort_every == 0 {
+            let every = self.habits.abort_every;
+            if every > 0 && self.server.streams && self.asked.is_multiple_of(every) {
                 self.abort(exchange)?;
             }
             self.asked += 1;
@@ -158,7 +159,7 @@ impl Hand<'_, '_> {
 
     /// Asks and gives up: by turns before anything came, and after the first pieces.
     fn abort(&mut self, exchange: &Exchange) -> Result<()> {
-        let pieces = if (self.asked / self.habits.abort_every) % 2 == 0 { 2 } else { 0 };
+        let pieces = if (self.asked / self.habits.abort_every).is_multiple_of(2) { 2 } else { 0 };
         let (most, sent) = (self.most(exchange), self.sent.clone());
         let reply = self.request(Kind::Abort, &sent, most, Some(&|r: &Reply| r.chunks >= pieces))?;
         self.before = if reply.closed { Before::AfterAbort } else { self.before.max(Before::Warm) };

@@ -42,7 +42,7 @@ fn whole() -> Vec<Message> {
         arguments: karat_model::prompt::Arguments::Text(r#"{"name": "rain"}"#.to_owned()),
     });
     let mut result = Message::new(Role::Tool, "the value is K472");
-    result.tool_call_id = "call_0".to_owned();
+    result.tool_call_id = "call_0".into();
     vec![
         system,
         Message::new(Role::User, "remember: the owner of the tiny tower is petra."),
@@ -69,7 +69,9 @@ pub fn count(server: &Server<'_>) -> Result<Counted> {
         Ok(reply?.usage.prompt)
     };
     let Some(full) = tokens(&all)? else {
-        counted.notes.push("the server counts no prompt tokens: that its template holds every part is not proved".to_owned());
+        counted
+            .notes
+            .push("the server counts no prompt tokens: that its template holds every part is not proved".to_owned());
         return Ok(counted);
     };
     let mut lost = Vec::new();

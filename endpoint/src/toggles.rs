@@ -97,7 +97,9 @@ impl Toggles {
             return Err(refuse("unknown format").expected(FORMAT).found(format!("{:?}", file.format)));
         }
         if file.command.is_empty() || !file.health.starts_with('/') {
-            return Err(refuse("a server needs a command (a list of words) and a health path that begins with a slash"));
+            return Err(refuse(
+                "a server needs a command (a list of words) and a health path that begins with a slash",
+            ));
         }
         for (i, toggle) in file.toggle.iter().enumerate() {
             let named = !toggle.name.is_empty()

@@ -42,7 +42,11 @@ pub fn top(logits: &[f32], k: usize, own: u32) -> Vec<(u32, f64)> {
     let mut order: Vec<u32> = (0..probs.len() as u32).collect();
     order.sort_by(|a, b| probs[*b as usize].total_cmp(&probs[*a as usize]).then(a.cmp(b)));
     let rank = order.iter().position(|id| *id == own).unwrap_or(0);
-    order[..k.min(order.len())].iter().chain((rank >= k).then(|| &order[rank])).map(|id| (*id, probs[*id as usize])).collect()
+    order[..k.min(order.len())]
+        .iter()
+        .chain((rank >= k).then(|| &order[rank]))
+        .map(|id| (*id, probs[*id as usize]))
+        .collect()
 }
 
 /// Compares one row of golden's logits `[V]` with what the candidate tells. An id beyond the vocabulary makes every number

@@ -51,10 +51,8 @@ impl Scenario {
         let mut before = 0;
         let mut told: Vec<(u16, usize)> = Vec::new();
         for (message, whole) in self.messages.iter().enumerate() {
-            let questions: Vec<Question> = self.marks[message]
-                .iter()
-                .filter_map(|marked| question(whole, marked, &told, before))
-                .collect();
+            let questions: Vec<Question> =
+                self.marks[message].iter().filter_map(|marked| question(whole, marked, &told, before)).collect();
             let stop = self.interruptions[message].map(|i| match i {
                 Interruption::Cut(Cut::Characters(n)) => Stop::Characters(n),
                 Interruption::Cut(Cut::Tokens(n)) => Stop::Tokens(n),

@@ -75,7 +75,9 @@ fn tables(bundle: &Bundle, style: Style) -> Vec<String> {
         lines.push(format!("answers look: {}", looks.join(", ")));
     }
     if !lines.is_empty() {
-        lines.push("control: given by the same prompt behind words that no cache knows; lost: given there only".to_owned());
+        lines.push(
+            "control: given by the same prompt behind words that no cache knows; lost: given there only".to_owned(),
+        );
     }
     lines
 }
@@ -91,8 +93,12 @@ fn speeds(requests: &[RequestRow], style: Style) -> Vec<String> {
     for set in sets {
         let rows: Vec<RequestRow> = requests.iter().filter(|r| r.patch_set == set).cloned().collect();
         let speed = Speed::of(&rows);
-        lines.push(style.bold(&format!("{set}: {} requests, {} closed, {} sent again", speed.requests, speed.closed, speed.retried)));
-        let rate = speed.tokens_per_second.map_or("-".to_owned(), |(median, low)| format!("{median:.1} (95 %: {low:.1})"));
+        lines.push(style.bold(&format!(
+            "{set}: {} requests, {} closed, {} sent again",
+            speed.requests, speed.closed, speed.retried
+        )));
+        let rate =
+            speed.tokens_per_second.map_or("-".to_owned(), |(median, low)| format!("{median:.1} (95 %: {low:.1})"));
         lines.push(format!("  first text after {}, tokens a second {rate}", milliseconds(speed.first_ms)));
         if speed.told > 0 {
             let (cached, prompt) = speed.cached;
@@ -148,12 +154,15 @@ pub(crate) fn json(bundle: &Bundle, speed: &Speed) -> Value {
         })
         .collect();
     if let Value::Object(fields) = &mut all {
-        fields.insert("endpoint".to_owned(), json!({
-            "recall": shares, "requests": speed.requests, "closed": speed.closed, "retried": speed.retried,
-            "first_ms": spread(speed.first_ms), "tokens_per_second": spread(speed.tokens_per_second),
-            "cache": {"told": speed.told, "hits": speed.hits, "cached_tokens": speed.cached.0,
-                      "prompt_tokens": speed.cached.1, "warm_controls": speed.warm_controls},
-        }));
+        fields.insert(
+            "endpoint".to_owned(),
+            json!({
+                "recall": shares, "requests": speed.requests, "closed": speed.closed, "retried": speed.retried,
+                "first_ms": spread(speed.first_ms), "tokens_per_second": spread(speed.tokens_per_second),
+                "cache": {"told": speed.told, "hits": speed.hits, "cached_tokens": speed.cached.0,
+                          "prompt_tokens": speed.cached.1, "warm_controls": speed.warm_controls},
+            }),
+        );
     }
     all
 }

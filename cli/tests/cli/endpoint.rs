@@ -55,7 +55,8 @@ fn other_ids_give_no_numeric_verdict() {
         answer.json(200, &json!({"meta_info": {"input_token_logprobs": ids, "input_top_logprobs": []}}))
     });
     let url = other.url();
-    let args = ["audit", "--endpoint", &url, "--api", "sglang", "--claims", "f32", "--model-name", "m", "--json", "--quiet"];
+    let args =
+        ["audit", "--endpoint", &url, "--api", "sglang", "--claims", "f32", "--model-name", "m", "--json", "--quiet"];
     let said = karat(Path::new("."), &args).expect(4).json();
     assert!(said["reasons"][0].as_str().unwrap().contains("ids differ"), "{said}");
     assert_eq!(said["judged_rows"], 0);

@@ -248,11 +248,11 @@ impl Server<'_> {
         let text = text.split(special::EOS).next().unwrap_or_default();
         match text.split_once(special::END_THINK) {
             Some((reasoning, content)) => {
-                reply.reasoning = reasoning.to_owned();
-                reply.content = content.to_owned();
+                reasoning.clone_into(&mut reply.reasoning);
+                content.clone_into(&mut reply.content);
             }
-            None if options.thinking => reply.reasoning = text.to_owned(),
-            None => reply.content = text.to_owned(),
+            None if options.thinking => text.clone_into(&mut reply.reasoning),
+            None => text.clone_into(&mut reply.content),
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Check {
 }
 
 impl Check {
-    fn of(name: &'static str, wrong: Vec<String>) -> Self {
+    fn of(name: &'static str, wrong: &[String]) -> Self {
         let state = if wrong.is_empty() { State::Right } else { State::Wrong };
         Self { name, state, detail: wrong.join("; ") }
     }
@@ -69,7 +69,9 @@ pub fn check(client: &Client<'_>, upstream: &Upstream) -> Result<Vec<Check>> {
     let Some(arrived) = arrived else {
         return Err(match answer {
             Err(trouble) => trouble,
-            Ok(_) => Trouble::Refused("the proxy answers, but nothing came through it: does it stand before --listen?".to_owned()),
+            Ok(_) => Trouble::Refused(
+                "the proxy answers, but nothing came through it: does it stand before --listen?".to_owned(),
+            ),
         });
     };
     out.extend(request::compare(&body, &arrived));
@@ -94,9 +96,9 @@ fn closing(client: &Client<'_>, upstream: &Upstream) -> Check {
             drop(events);
             match first {
                 Err(trouble) => Check::unseen(name, &trouble),
-                Ok(_) if upstream.was_closed_within(Duration::from_secs(2)) => Check::of(name, Vec::new()),
+                Ok(_) if upstream.was_closed_within(Duration::from_secs(2)) => Check::of(name, &[]),
                 Ok(_) => {
-                    Check::of(name, vec!["2 s after the client left, the model's answer was still being read".to_owned()])
+                    Check::of(name, &["2 s after the client left, the model's answer was still being read".to_owned()])
                 }
             }
         }

@@ -50,8 +50,7 @@ fn group(field: &str) -> &'static str {
 /// Compares a request with what came out behind the proxy, field by field and in the order of keys.
 pub(super) fn compare(sent: &Value, arrived: &Request) -> Vec<Check> {
     let theirs = arrived.json();
-    let names =
-        ["identity of the model asked for", "messages arrive", "tools arrive", "parameters arrive"];
+    let names = ["identity of the model asked for", "messages arrive", "tools arrive", "parameters arrive"];
     let mut wrong: Vec<Vec<String>> = vec![Vec::new(); names.len()];
     for (field, value) in sent.as_object().into_iter().flatten() {
         let at = names.iter().position(|n| *n == group(field)).unwrap_or(names.len() - 1);
@@ -66,8 +65,8 @@ pub(super) fn compare(sent: &Value, arrived: &Request) -> Vec<Check> {
     }
     let own = theirs.as_object().into_iter().flatten().map(|(k, _)| k).filter(|k| sent.get(k.as_str()).is_none());
     let added: Vec<String> = own.map(|k| format!("{k} is added")).collect();
-    let mut out: Vec<Check> = names.iter().zip(wrong).map(|(name, wrong)| Check::of(name, wrong)).collect();
-    out.push(Check::of("nothing is added to the request", added));
+    let mut out: Vec<Check> = names.iter().zip(wrong).map(|(name, wrong)| Check::of(name, &wrong)).collect();
+    out.push(Check::of("nothing is added to the request", &added));
     out
 }
 

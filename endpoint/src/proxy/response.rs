@@ -22,7 +22,7 @@ pub(super) fn whole(answer: &Value) -> Vec<Check> {
         for (what, expected, found) in pairs {
             expect(&mut wrong, what, expected, found);
         }
-        Check::of(name, wrong)
+        Check::of(name, &wrong)
     };
     vec![
         check("identity of the model that answered", &[("model", NAME.into(), &answer["model"])]),
@@ -119,10 +119,10 @@ pub(super) fn streams(client: &Client<'_>) -> Vec<Check> {
             let mut wrong = Vec::new();
             let text: String = s.content.iter().map(|(t, _)| t.as_str()).collect();
             expect(&mut wrong, "content", &CONTENT.concat().into(), &text.into());
-            out.push(Check::of("content of a stream", wrong));
+            out.push(Check::of("content of a stream", &wrong));
             let mut wrong = Vec::new();
             expect(&mut wrong, "reasoning_content", &REASONING.concat().into(), &s.reasoning.concat().into());
-            out.push(Check::of("reasoning of a stream", wrong));
+            out.push(Check::of("reasoning of a stream", &wrong));
             let mut wrong = Vec::new();
             if s.order != ["reasoning", "content", "finish", "usage"] {
                 wrong.push(format!("reasoning, content, finish, usage came as {}", s.order.join(", ")));
@@ -133,8 +133,8 @@ pub(super) fn streams(client: &Client<'_>) -> Vec<Check> {
             expect(&mut wrong, "finish_reason", &"stop".into(), &s.finish.as_str().into());
             expect(&mut wrong, "cached_tokens", &32.into(), &s.cached);
             expect(&mut wrong, "model", &NAME.into(), &s.model);
-            out.push(Check::of("order and end of a stream", wrong));
-            out.push(Check::of("a stream is not held back", held_back(&s)));
+            out.push(Check::of("order and end of a stream", &wrong));
+            out.push(Check::of("a stream is not held back", &held_back(&s)));
         }
     }
     out.push(match read(client, "tools") {
@@ -147,7 +147,7 @@ pub(super) fn streams(client: &Client<'_>) -> Vec<Check> {
                 wrong.push(format!("{expected:?} became {:?}", s.calls));
             }
             expect(&mut wrong, "finish_reason", &"tool_calls".into(), &s.finish.as_str().into());
-            Check::of("tool calls of a stream", wrong)
+            Check::of("tool calls of a stream", &wrong)
         }
     });
     out
@@ -171,8 +171,8 @@ pub(super) fn limit(client: &Client<'_>) -> Check {
         Err(Trouble::Infra(what, Some(after))) if what.contains("429") && after.as_secs() == 3 => {
             Check { name, state: State::Right, detail: String::new() }
         }
-        Err(Trouble::Infra(what, _)) if what.contains("429") => Check::of(name, vec!["retry-after is lost".to_owned()]),
-        Err(other) => Check::of(name, vec![format!("429 became: {other}")]),
-        Ok(_) => Check::of(name, vec!["429 became an answer".to_owned()]),
+        Err(Trouble::Infra(what, _)) if what.contains("429") => Check::of(name, &["retry-after is lost".to_owned()]),
+        Err(other) => Check::of(name, &[format!("429 became: {other}")]),
+        Ok(_) => Check::of(name, &["429 became an answer".to_owned()]),
     }
 }

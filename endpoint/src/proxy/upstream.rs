@@ -41,7 +41,8 @@ impl Upstream {
         let inner = seen.clone();
         let handler = move |request: &Request, answer: &mut Answer| {
             if request.method == "GET" {
-                return answer.json(200, &json!({"object": "list", "data": [{"id": "karat-check", "object": "model"}]}));
+                return answer
+                    .json(200, &json!({"object": "list", "data": [{"id": "karat-check", "object": "model"}]}));
             }
             let lock = || inner.0.lock().unwrap_or_else(PoisonError::into_inner);
             lock().requests.push(request.clone());
@@ -94,11 +95,15 @@ fn say(asked: &Value, answer: &mut Answer) -> std::io::Result<bool> {
         return Ok(false);
     }
     if asked["stream"] != true {
-        let message = json!({"role": "assistant", "content": CONTENT.concat(), "reasoning_content": REASONING.concat()});
-        answer.json(200, &json!({"id": "chatcmpl-karat", "object": "chat.completion", "created": 7, "model": NAME,
+        let message =
+            json!({"role": "assistant", "content": CONTENT.concat(), "reasoning_content": REASONING.concat()});
+        answer.json(
+            200,
+            &json!({"id": "chatcmpl-karat", "object": "chat.completion", "created": 7, "model": NAME,
             "choices": [{"index": 0, "message": message, "finish_reason": "length",
                          "logprobs": {"content": [{"token": "alpha", "logprob": -0.25, "top_logprobs": []}]}}],
-            "usage": usage()}))?;
+            "usage": usage()}),
+        )?;
         return Ok(false);
     }
     answer.begin()?;
@@ -106,7 +111,9 @@ fn say(asked: &Value, answer: &mut Answer) -> std::io::Result<bool> {
     if script == "endless" {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(5) {
-            if answer.is_closed_within(Duration::from_millis(20)) || answer.event(&event(&json!({"content": "on "}), None)).is_err() {
+            if answer.is_closed_within(Duration::from_millis(20))
+                || answer.event(&event(&json!({"content": "on "}), None)).is_err()
+            {
                 return Ok(true);
             }
         }
@@ -116,7 +123,9 @@ fn say(asked: &Value, answer: &mut Answer) -> std::io::Result<bool> {
         for piece in 0..2 {
             for (index, (id, name, arguments)) in CALLS.iter().enumerate() {
                 let call = match piece {
-                    0 => json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments[0]}}),
+                    0 => {
+                        json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments[0]}})
+                    }
                     _ => json!({"index": index, "function": {"arguments": arguments[piece]}}),
                 };
                 answer.event(&event(&json!({"tool_calls": [call]}), None))?;
@@ -133,8 +142,11 @@ fn say(asked: &Value, answer: &mut Answer) -> std::io::Result<bool> {
         }
         answer.event(&event(&json!({}), Some("stop")))?;
     }
-    answer.event(&json!({"id": "chatcmpl-karat", "object": "chat.completion.chunk", "created": 7, "model": NAME,
-                         "choices": [], "usage": usage()}).to_string())?;
+    answer.event(
+        &json!({"id": "chatcmpl-karat", "object": "chat.completion.chunk", "created": 7, "model": NAME,
+                         "choices": [], "usage": usage()})
+        .to_string(),
+    )?;
     answer.event("[DONE]")?;
     answer.end()?;
     Ok(false)

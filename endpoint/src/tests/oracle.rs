@@ -86,8 +86,11 @@ pub(super) fn start(fault: Fault, conversations: &[Conversation]) -> Serving {
         refused: AtomicUsize::new(0),
         seen: Mutex::new(Vec::new()),
     };
-    Serving::start("127.0.0.1:0", Arc::new(move |request: &Request, answer: &mut Answer| oracle.answer(request, answer)))
-        .unwrap()
+    Serving::start(
+        "127.0.0.1:0",
+        Arc::new(move |request: &Request, answer: &mut Answer| oracle.answer(request, answer)),
+    )
+    .unwrap()
 }
 
 fn content(message: &Value) -> String {
@@ -134,7 +137,8 @@ impl Oracle {
                            "prompt_tokens_details": {"cached_tokens": cached}});
         if asked["stream"] != true {
             let message = json!({"role": "assistant", "content": said});
-            return answer.json(200, &json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}));
+            return answer
+                .json(200, &json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}));
         }
         answer.begin()?;
         for (i, piece) in pieces.iter().enumerate() {
@@ -169,7 +173,11 @@ impl Oracle {
                 let before = all[..exchange.message].iter().filter(|m| m.role != Role::Assistant);
                 let before: Vec<String> = before.map(|m| m.content.join("\n\n")).collect();
                 let same = before.len() == given.len()
-                    && before.iter().zip(&given).enumerate().all(|(i, (b, g))| if i == 0 { g.ends_with(b) } else { b == g });
+                    && before
+                        .iter()
+                        .zip(&given)
+                        .enumerate()
+                        .all(|(i, (b, g))| if i == 0 { g.ends_with(b) } else { b == g });
                 if !same {
                     continue;
                 }
@@ -185,7 +193,9 @@ impl Oracle {
                     for question in &exchange.questions {
                         let wrong = other.clone().find(|q| q.expected != question.expected);
                         let wrong = wrong.map_or("nothing", |q| q.expected.as_str());
-                        said = said.replace(&question.expected, wrong).replace(&question.expected.replace(' ', "_"), wrong);
+                        said = said
+                            .replace(&question.expected, wrong)
+                            .replace(&question.expected.replace(' ', "_"), wrong);
                     }
                 }
                 return said;

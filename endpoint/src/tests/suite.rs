@@ -34,7 +34,9 @@ fn a_sound_server_loses_nothing_and_its_cache_is_seen() {
     assert!(found.findings.is_empty(), "{:?}", found.findings);
     assert!(found.rows.len() > 20);
     assert!(found.rows.iter().all(|r| candidate_is_right(r) && r.symptom == "fine"));
-    assert!(found.rows.iter().any(|r| r.history == "after-abort") && found.rows.iter().any(|r| r.kind == "interrupted"));
+    assert!(
+        found.rows.iter().any(|r| r.history == "after-abort") && found.rows.iter().any(|r| r.kind == "interrupted")
+    );
     let speed = Speed::of(&found.requests);
     assert!(speed.closed > 5 && speed.hits > 10 && speed.first_ms.is_some(), "{speed:?}");
     // Nothing is lost of too few answers for the margin: that proves nothing.
@@ -70,7 +72,9 @@ fn a_server_that_forgets_is_amnesic_where_its_cold_answer_is_not() {
 #[test]
 fn a_template_without_its_system_message_is_seen_by_its_tokens() {
     let talks = conversations(&["turn-two"]);
-    for (fault, lost) in [(Fault::None, None), (Fault::NoSystem, Some("the system message")), (Fault::NoSystem, Some("the tools"))] {
+    for (fault, lost) in
+        [(Fault::None, None), (Fault::NoSystem, Some("the system message")), (Fault::NoSystem, Some("the tools"))]
+    {
         let serving = start(fault, &talks);
         let counted = template::count(&server(&serving.url())).unwrap();
         let reasons: Vec<&str> = counted.findings.iter().map(|f| f.reason.as_str()).collect();

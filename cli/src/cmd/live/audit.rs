@@ -70,7 +70,8 @@ pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<u8> {
         if let Some((at, theirs)) = one.differs {
             let theirs = theirs.map_or_else(|| "another one, or none".to_owned(), |id| id.to_string());
             let ours = sequence.ids.get(at).map_or_else(|| "none".to_owned(), ToString::to_string);
-            let reason = format!("ids differ: {}, position {at}: {ours} was sent, the server has {theirs}", sequence.id);
+            let reason =
+                format!("ids differ: {}, position {at}: {ours} was sent, the server has {theirs}", sequence.id);
             bundle.run.findings.push(Finding::new(Verdict::Unproven, reason));
         }
         told.push(one.rows);
@@ -117,7 +118,7 @@ pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<u8> {
 
 fn finish(args: &Audit, server: &Server<'_>, claims: Claims, bundle: &mut Bundle) {
     let run = &mut bundle.run;
-    run.backend = "endpoint".to_owned();
+    run.backend = "endpoint".into();
     run.policy = Policy::default();
     run.candidate = Candidate {
         name: format!("{} at {}", server.model, server.client.address().label()),
@@ -128,7 +129,8 @@ fn finish(args: &Audit, server: &Server<'_>, claims: Claims, bundle: &mut Bundle
     run.notes.push(format!(
         "the server tells {k} ids of each position: KL is a lower bound, and nothing is known of the rest of its vocabulary"
     ));
-    run.notes.push("prompts only, in one pass: decoding, warm caches and aborts are `karat recall --endpoint`'s".to_owned());
+    run.notes
+        .push("prompts only, in one pass: decoding, warm caches and aborts are `karat recall --endpoint`'s".to_owned());
     run.notes.push("no layer is named: that takes a trace (adapters/python, `karat audit --candidate`)".to_owned());
     run.notes.push(format!("which weights the server runs is taken on trust: {}", server.model));
     for row in &mut bundle.taps {
@@ -157,7 +159,8 @@ fn template(args: &Audit, source: &Source, server: &Server<'_>, bundle: &mut Bun
             let ours = renderer.ids(messages, &talk.options)?;
             let theirs = tokenize(server, messages, talk.options.thinking).map_err(|t| failure(t, server))?;
             let Some(theirs) = theirs else {
-                let note = "the server has no /tokenize for messages: its template was not compared with golden's encoder";
+                let note =
+                    "the server has no /tokenize for messages: its template was not compared with golden's encoder";
                 bundle.run.notes.push(note.to_owned());
                 return Ok(());
             };

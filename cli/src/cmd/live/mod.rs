@@ -90,9 +90,7 @@ impl Connect {
 
     fn api(&self) -> Result<Api> {
         let found = Api::from_name(&self.api);
-        found.ok_or_else(|| {
-            Failure::usage(format!("--api: expected {}, found `{}`", Api::NAMES.join(", "), self.api))
-        })
+        found.ok_or_else(|| Failure::usage(format!("--api: expected {}, found `{}`", Api::NAMES.join(", "), self.api)))
     }
 
     fn client(&self) -> Result<Client<'static>> {

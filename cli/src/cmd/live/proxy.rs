@@ -15,12 +15,8 @@ pub(crate) fn proxy(url: &str, listen: &str, key_env: &str, globals: Globals) ->
     let address = Address::parse(url).map_err(|e| Failure::usage(e.to_string().replace("--endpoint", "--proxy")))?;
     let upstream = Upstream::start(listen)
         .map_err(|e| Failure::usage(format!("--listen {listen}: the address can't be listened on: {e}")))?;
-    let manners = Manners {
-        timeout: Duration::from_secs(30),
-        retries: 0,
-        wait: Duration::ZERO,
-        stop: stop::on_interrupt(),
-    };
+    let manners =
+        Manners { timeout: Duration::from_secs(30), retries: 0, wait: Duration::ZERO, stop: stop::on_interrupt() };
     let client = Client::new(address, std::env::var(key_env).ok(), manners);
     let checks = check(&client, &upstream).map_err(|trouble| match trouble {
         Trouble::Infra(what, _) => Failure::retry(&format!("infra: {url}: {what}")),
@@ -40,9 +36,11 @@ pub(crate) fn proxy(url: &str, listen: &str, key_env: &str, globals: Globals) ->
         let style = output::Style::of_stdout();
         let wrong = checks.iter().filter(|c| c.state != State::Right).count();
         let (name, exit) = (verdict.name(), verdict.exit_code());
-        let mut lines = vec![format!("{}: {wrong} of {} checks are not right", style.verdict(exit, name), checks.len())];
+        let mut lines =
+            vec![format!("{}: {wrong} of {} checks are not right", style.verdict(exit, name), checks.len())];
         for c in &checks {
-            let detail = if c.detail.is_empty() { String::new() } else { format!("  {}", karat_model::Plain(&c.detail)) };
+            let detail =
+                if c.detail.is_empty() { String::new() } else { format!("  {}", karat_model::Plain(&c.detail)) };
             lines.push(format!("{:<36}{}{detail}", c.name, c.state.name()));
         }
         output::stdout(&lines.join("\n"));

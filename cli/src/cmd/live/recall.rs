@@ -76,11 +76,8 @@ pub(crate) fn recall(args: &Recall, url: &str, globals: Globals) -> Result<u8> {
         }
     };
     progress.finish();
-    run.model = Model {
-        label: format!("{} at {}", server.model, server.client.address().label()),
-        ..Model::default()
-    };
-    run.backend = "endpoint".to_owned();
+    run.model = Model { label: format!("{} at {}", server.model, server.client.address().label()), ..Model::default() };
+    run.backend = "endpoint".into();
     run.policy = Policy { recall_margin: Some(args.margin / 100.0), ..Policy::default() };
     let mut patch_sets: Vec<String> = Vec::new();
     let mut requests: Vec<RequestRow> = Vec::new();
