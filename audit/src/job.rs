@@ -172,7 +172,7 @@ impl<'a> Job<'a> {
     }
 
     /// Provenance that does not depend on the candidate.
-    pub(crate) fn provenance(&self) -> Run {
+    pub fn provenance(&self) -> Run {
         Run {
             producer: self.producer.clone(),
             command: self.command.clone(),

@@ -27,6 +27,7 @@ mod isolate;
 mod job;
 mod layer;
 mod lockstep;
+mod logits;
 mod own_error;
 mod own_ops;
 mod part;
@@ -59,6 +60,7 @@ pub use histories::{
 pub use isolate::{Isolate, StepRun, Suspect, Synthesis, isolate};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
+pub use logits::logits;
 pub use patch_rows::Calls;
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;

@@ -11,6 +11,7 @@ pub mod lock;
 pub mod merge;
 pub mod policy;
 mod read;
+mod requests;
 mod run;
 mod schema;
 pub mod tables;
@@ -22,6 +23,7 @@ pub use error::{Error, Result};
 pub use judge::{Evidence, history_verdict, judge, row_verdict};
 pub use policy::{Date, Policy};
 pub use read::{read, read_table};
+pub use requests::{RequestRow, write_requests};
 pub use run::{
     CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Table, Walls,
 };

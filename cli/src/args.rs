@@ -147,8 +147,8 @@ pub(crate) struct Audit {
     /// Judge this karat-trace/1 folder instead of the optimized path
     #[arg(long, value_name = "TRACE_DIR", requires = "claims")]
     pub(crate) candidate: Option<PathBuf>,
-    /// Number formats that the trace claims: f32, bf16, official, sglang or vllm
-    #[arg(long, value_name = "FORMATS", requires = "candidate")]
+    /// Number formats that the trace or server claims: f32, bf16 (traces only), official, sglang or vllm
+    #[arg(long, value_name = "FORMATS")]
     pub(crate) claims: Option<String>,
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
@@ -159,6 +159,13 @@ pub(crate) struct Audit {
     /// Write the bundle (csv and json) here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Most likely ids that a running server tells of each position
+    #[arg(long, value_name = "K", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=2000))]
+    #[arg(help_heading = "A running server")]
+    pub(crate) top_logprobs: u16,
+    /// A running server in the place of the optimized path.
+    #[command(flatten)]
+    pub(crate) connect: crate::cmd::live::Connect,
     /// Options of later versions, refused with a message.
     #[command(flatten)]
     pub(crate) later: LaterAudit,
@@ -173,10 +180,6 @@ pub(crate) struct LaterAudit {
     pub(crate) rerun_trace: Option<String>,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) repro: Option<String>,
-    #[arg(long, hide = true, value_name = "URL")]
-    pub(crate) endpoint: Option<String>,
-    #[arg(long, hide = true, value_name = "API")]
-    pub(crate) api: Option<String>,
 }
 
 /// Which path to record.
@@ -220,10 +223,12 @@ pub(crate) struct Recall {
     /// Write a bundle here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    #[arg(long, hide = true, value_name = "URL")]
-    pub(crate) endpoint: Option<String>,
-    #[arg(long, hide = true, value_name = "API")]
-    pub(crate) api: Option<String>,
+    /// A running server in the place of the low-precision path.
+    #[command(flatten)]
+    pub(crate) connect: crate::cmd::live::Connect,
+    /// How conversations are held with it.
+    #[command(flatten)]
+    pub(crate) holding: crate::cmd::live::Holding,
 }
 
 /// `karat report`.
@@ -362,6 +367,15 @@ pub(crate) enum Model {
 /// `karat doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// Check the plumbing of this proxy instead: karat stands behind it, at --listen, in the model's place
+    #[arg(long, value_name = "URL", requires = "listen")]
+    pub(crate) proxy: Option<String>,
+    /// Where the proxy finds its model: HOST:PORT
+    #[arg(long, value_name = "HOST:PORT", requires = "proxy")]
+    pub(crate) listen: Option<String>,
+    /// Environment variable that holds the key which the proxy wants
+    #[arg(long, value_name = "VARIABLE", default_value = "KARAT_API_KEY")]
+    pub(crate) key_env: String,
     #[arg(long, hide = true, value_name = "CONFIG")]
     pub(crate) plan: Option<String>,
 }

@@ -31,6 +31,16 @@ impl Failure {
         Self { exit: RETRY, message: format!("the result can't be written to stdout: {why}") }
     }
 
+    /// The surroundings failed, and another try may go well.
+    pub(crate) fn retry(message: &str) -> Self {
+        Self { exit: RETRY, message: Plain(message).to_string() }
+    }
+
+    /// The run was stopped at the keyboard.
+    pub(crate) fn interrupted() -> Self {
+        Self { exit: 130, message: "interrupted".to_owned() }
+    }
+
     /// A panic.
     pub(crate) fn bug(said: &str) -> Self {
         let message = format!("this is a bug in karat: {}; please report it with the command line", Plain(said));

@@ -34,6 +34,11 @@ use crate::{Candidate, Lockstep, Result};
 
 pub use run::recall;
 
+/// A pass over all rows of a path's requests, without taps.
+pub(crate) fn whole_pass(path: &dyn Path, stop: &std::sync::atomic::AtomicBool) -> Result<pass::Logits> {
+    pass::whole(path, stop, None)
+}
+
 /// Answers of one candidate as a run left them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Asked {

@@ -8,7 +8,7 @@ use karat_diff::Claims;
 use karat_optimized::{History, Stock};
 use karat_trace::TapGlob;
 
-use super::histories;
+use super::{histories, live};
 use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
 use crate::later::{not_yet, refuse_given};
@@ -18,7 +18,7 @@ use crate::{cache, inputs, output, stop, summary};
 
 pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     let bundle = match make(args, globals)? {
-        Made::Histories(code) => return Ok(code),
+        Made::Printed(code) => return Ok(code),
         Made::Bundle(bundle) => bundle,
     };
     if let Some(out) = &args.out {
@@ -36,13 +36,19 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
 pub(crate) enum Made {
     /// A bundle.
     Bundle(Box<Bundle>),
-    /// Several histories, printed already: their exit code.
-    Histories(u8),
+    /// Something that is printed already (several histories, a server): its exit code.
+    Printed(u8),
 }
 
 /// Runs what the arguments ask for.
 pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
     refuse_later(args)?;
+    if args.claims.is_some() && args.candidate.is_none() && args.connect.endpoint.is_none() {
+        return Err(Failure::usage("--claims says what a trace (--candidate) or a server (--endpoint) claims"));
+    }
+    if let Some(url) = &args.connect.endpoint {
+        return live::audit(args, url, globals).map(Made::Printed);
+    }
     let partition = args.partition.as_deref().map(part_of).transpose()?;
     let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;
     if args.layers == Some(0) {
@@ -79,7 +85,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
         let code = histories::run(args, histories, &start(inputs), globals.json);
         progress.finish();
-        return code.map(Made::Histories);
+        return code.map(Made::Printed);
     }
     let mut part = None;
     let mut bundle = match &args.candidate {
@@ -185,8 +191,6 @@ fn refuse_later(args: &Audit) -> Result<()> {
         ("--rerun", later.rerun),
         ("--rerun-trace", later.rerun_trace.is_some()),
         ("--repro", later.repro.is_some()),
-        ("--endpoint", later.endpoint.is_some()),
-        ("--api", later.api.is_some()),
     ])?;
     match args.backend.as_deref() {
         None | Some("auto" | "cpu") => Ok(()),

@@ -21,6 +21,9 @@ const ROWS: u32 = 40;
 
 pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     refuse_given(&[("karat doctor --plan", args.plan.is_some())])?;
+    if let (Some(proxy), Some(listen)) = (&args.proxy, &args.listen) {
+        return super::live::proxy(proxy, listen, &args.key_env, globals);
+    }
     let features = features();
     let driver = gpu_driver();
     let gpu = karat_kernels::probe();

@@ -98,9 +98,16 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         if histories::list(run.histories.as_deref())?.is_some() {
             return Err(Failure::usage("--histories: the gate takes one history; karat audit compares several"));
         }
+        if run.connect.endpoint.is_some() {
+            return Err(Failure::usage(
+                "--endpoint: run karat audit --endpoint URL --out DIR, then karat gate --from DIR",
+            ));
+        }
         return match make(run, globals)? {
             Made::Bundle(bundle) => Ok(*bundle),
-            Made::Histories(_) => Err(Failure::usage("--histories: the gate takes one history")),
+            Made::Printed(_) => {
+                Err(Failure::usage("no bundle was made: run karat audit --out DIR, then karat gate --from DIR"))
+            }
         };
     };
     for (name, given) in [
@@ -117,6 +124,7 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         ("--floor", run.floor),
         ("--candidate", run.candidate.is_some()),
         ("--partition", run.partition.is_some()),
+        ("--endpoint", run.connect.endpoint.is_some()),
     ] {
         if given {
             return Err(Failure::usage(format!("{name} has no meaning with --from: the bundle holds what ran")));

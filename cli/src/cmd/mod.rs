@@ -9,6 +9,7 @@ pub(crate) mod gate;
 mod histories;
 pub(crate) mod import;
 pub(crate) mod isolate;
+pub(crate) mod live;
 pub(crate) mod merge;
 mod model;
 mod patches;

@@ -4,16 +4,18 @@ use karat_audit::Subject;
 use karat_optimized::History;
 
 use super::audit::low_precision;
+use super::live;
 use crate::args::{Globals, Recall};
 use crate::failure::{Failure, Result};
-use crate::later::refuse_given;
 use crate::progress::Progress;
 use crate::{inputs, model, output, summary};
 
 pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
-    refuse_given(&[("--endpoint", args.endpoint.is_some()), ("--api", args.api.is_some())])?;
     if !(args.margin > 0.0 && args.margin < 100.0) {
         return Err(Failure::usage(format!("--margin: expected a share over 0 and under 100, found {}", args.margin)));
+    }
+    if let Some(url) = &args.connect.endpoint {
+        return live::recall(args, url, globals);
     }
     let subject = match args.golden {
         true => None,

@@ -2,6 +2,7 @@
 
 pub(crate) mod bisect;
 mod data;
+pub(crate) mod endpoint;
 pub(crate) mod explain;
 pub(crate) mod gate;
 pub(crate) mod histories;

@@ -7,6 +7,7 @@ mod cache;
 mod candidate;
 mod ci;
 mod dumps;
+mod endpoint;
 mod errors;
 mod files;
 mod gate;

@@ -29,7 +29,7 @@ fn recall_refuses_what_it_cannot_ask() {
     let mute = karat(dir.path(), &["recall", "mute.toml", "--quiet"]).expect(2);
     assert!(mute.error().contains("ask nothing"), "{}", mute.stderr);
     for (args, words) in
-        [(&["--margin", "0"][..], "--margin"), (&["no-such"], "no-such"), (&["--endpoint", "x"], "not in this")]
+        [(&["--margin", "0"][..], "--margin"), (&["no-such"], "no-such"), (&["--endpoint", "x"], "not a URL")]
     {
         let ran = karat(dir.path(), &[&["recall", "--quiet"], args].concat()).expect(2);
         assert!(ran.error().contains(words), "{}", ran.stderr);

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cli", &["anyhow", "clap", "ctrlc", "indicatif", "rayon", "serde", "serde_json", "sha2", "tempfile"]),
     ("deployment", &["serde", "serde_json", "toml"]),
     ("diff", &["half", "libm", "rayon", "thiserror"]),
+    ("endpoint", &["serde", "serde_json", "toml", "ureq"]),
     ("faults", &["serde_json"]),
     ("golden", &[]),
     ("golden-data", &["anyhow", "clap", "rayon", "serde_json", "tokenizers"]),

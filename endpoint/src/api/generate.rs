@@ -1,0 +1,46 @@
+//! SGLang's `/generate` on token ids.
+
+use serde_json::{Value, json};
+
+use super::Reply;
+use super::reply::text;
+use crate::trouble::{Result, Trouble};
+
+pub(super) fn body(ids: &[u32], most: usize, stream: bool) -> Value {
+    json!({
+        "input_ids": ids,
+        "sampling_params": {"temperature": 0, "max_new_tokens": most, "skip_special_tokens": false},
+        "stream": stream,
+    })
+}
+
+/// Takes an answer, or one event of a stream. Events bring the whole text so far; a server can be started so that they bring
+/// only what is new.
+pub(super) fn read(value: &Value, reply: &mut Reply) -> Result<()> {
+    let Some(meta) = value.get("meta_info").filter(|m| m.is_object()) else {
+        return Err(Trouble::malformed("the answer has no meta_info"));
+    };
+    let said = text(value, "text")?;
+    if said.starts_with(reply.content.as_str()) {
+        said.clone_into(&mut reply.content);
+    } else {
+        reply.content.push_str(said);
+    }
+    let number = |name: &str| meta.get(name).and_then(Value::as_u64);
+    reply.usage.prompt = number("prompt_tokens").or(reply.usage.prompt);
+    reply.usage.completion = number("completion_tokens").or(reply.usage.completion);
+    reply.usage.cached = number("cached_tokens").or(reply.usage.cached);
+    match meta.get("finish_reason") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(word)) => reply.finish = Some(word.clone()),
+        Some(why) => {
+            let word = text(why, "type")?;
+            if word == "abort" {
+                let said: String = text(why, "message")?.chars().take(300).collect();
+                return Err(Trouble::infra(format!("the server gave the request up: {said}")));
+            }
+            reply.finish = Some(word.to_owned());
+        }
+    }
+    Ok(())
+}

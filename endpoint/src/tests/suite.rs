@@ -1,0 +1,101 @@
+//! The suite as a client: what it counts, and what it catches.
+
+use karat_bundle::judge::recall::{candidate_is_right, golden_is_right};
+use karat_bundle::{Bundle, Policy, Report, Verdict, judge};
+
+use super::oracle::{Fault, conversations, server, start};
+use crate::recall::{Found, Suite, run};
+use crate::speed::Speed;
+use crate::talk::{Conversation, Habits};
+use crate::template;
+
+fn suite(conversations: &[Conversation], requests: Option<u64>) -> Suite<'_> {
+    let habits = Habits { abort_every: 3, most: 64, seed: 7, repeat: 0, budget: requests };
+    Suite { conversations, habits, concurrency: 1, repeats: 1, patch_set: "endpoint" }
+}
+
+fn found(fault: Fault, conversations: &[Conversation], suite: &Suite<'_>) -> Found {
+    let serving = start(fault, conversations);
+    run(&server(&serving.url()), suite, &|_, _, _| {}).unwrap()
+}
+
+fn verdict(found: &Found) -> Report {
+    let mut bundle = Bundle { recall: found.rows.clone(), ..Bundle::default() };
+    bundle.run.findings = found.findings.clone();
+    judge(&bundle.evidence(), &Policy { recall_margin: Some(0.01), ..Policy::default() })
+}
+
+const NAMES: [&str; 3] = ["tic-tac-toe", "turn-two", "own-answer"];
+
+#[test]
+fn a_sound_server_loses_nothing_and_its_cache_is_seen() {
+    let talks = conversations(&NAMES);
+    let found = found(Fault::None, &talks, &Suite { concurrency: 3, ..suite(&talks, Some(60)) });
+    assert!(found.findings.is_empty(), "{:?}", found.findings);
+    assert!(found.rows.len() > 20);
+    assert!(found.rows.iter().all(|r| candidate_is_right(r) && r.symptom == "fine"));
+    assert!(
+        found.rows.iter().any(|r| r.history == "after-abort") && found.rows.iter().any(|r| r.kind == "interrupted")
+    );
+    let speed = Speed::of(&found.requests);
+    assert!(speed.closed > 5 && speed.hits > 10 && speed.first_ms.is_some(), "{speed:?}");
+    // Nothing is lost of too few answers for the margin: that proves nothing.
+    assert_eq!(verdict(&found).verdict, Verdict::Unproven);
+}
+
+#[test]
+fn wrong_prefix_reuse_after_an_abort_is_caught_within_60_requests() {
+    let talks = conversations(&NAMES);
+    let found = found(Fault::WrongPrefixAfterAbort, &talks, &suite(&talks, Some(60)));
+    let requests = Speed::of(&found.requests).requests;
+    assert!(requests <= 64, "{requests}");
+    let report = verdict(&found);
+    assert_eq!(report.verdict, Verdict::Fail, "{:?}", report.reasons);
+    let lost: Vec<_> = found.rows.iter().filter(|r| golden_is_right(r) && !candidate_is_right(r)).collect();
+    // Only behind an abort, and the same prompt without a cache gives them all.
+    assert!(lost.len() >= 5 && lost.iter().all(|r| r.history == "after-abort"), "{}", lost.len());
+    assert!(lost.iter().all(|r| r.symptom == "wrong value"));
+}
+
+#[test]
+fn a_server_that_forgets_is_amnesic_where_its_cold_answer_is_not() {
+    let talks = conversations(&["turn-two"]);
+    // Prompts of 40 messages and more lose their history; the control of a shorter one keeps it.
+    let found = found(Fault::Forgets(12), &talks, &suite(&talks, None));
+    assert!(found.rows.iter().any(|r| !candidate_is_right(r)));
+    // Here the control forgets as well: nothing is told apart, and nothing is passed either.
+    assert!(found.rows.iter().filter(|r| !candidate_is_right(r)).all(|r| !golden_is_right(r) && r.amnesia.is_none()));
+    assert_ne!(verdict(&found).verdict, Verdict::Pass);
+    assert!(found.proved() < found.rows.len());
+}
+
+#[test]
+fn a_template_without_its_system_message_is_seen_by_its_tokens() {
+    let talks = conversations(&["turn-two"]);
+    for (fault, lost) in
+        [(Fault::None, None), (Fault::NoSystem, Some("the system message")), (Fault::NoSystem, Some("the tools"))]
+    {
+        let serving = start(fault, &talks);
+        let counted = template::count(&server(&serving.url())).unwrap();
+        let reasons: Vec<&str> = counted.findings.iter().map(|f| f.reason.as_str()).collect();
+        assert_eq!(reasons.is_empty(), lost.is_none(), "{reasons:?}");
+        assert!(lost.is_none_or(|lost| reasons[0].contains(lost)), "{reasons:?}");
+        assert_eq!(counted.requests, 6);
+    }
+}
+
+#[test]
+fn repeats_that_disagree_are_counted_and_toggles_are_held_against_stock() {
+    let talks = conversations(&["turn-two"]);
+    let twice = Suite { repeats: 2, ..suite(&talks[..1], None) };
+    let stock = found(Fault::None, &talks, &twice);
+    let n = stock.rows.len() / 2;
+    assert_eq!(stock.unsteady(), (0, n));
+    let mut other = stock.clone();
+    other.rows[0].matched_candidate = 0;
+    assert_eq!(other.unsteady(), (1, n));
+    // What the control of the other set gave no longer counts.
+    other.rows[0].matched_golden = 0;
+    other.against(&stock);
+    assert!(golden_is_right(&other.rows[0]) && !candidate_is_right(&other.rows[0]));
+}
