@@ -9,6 +9,7 @@ mod dumps;
 mod endpoint;
 mod errors;
 mod files;
+mod gate;
 mod import;
 mod isolate;
 mod recall;
