@@ -21,6 +21,7 @@ pub mod template;
 mod toggles;
 pub mod topk;
 mod trouble;
+pub mod verdict;
 mod words;
 
 pub use address::Address;

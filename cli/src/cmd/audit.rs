@@ -27,7 +27,8 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&bundle));
     } else {
-        output::page(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+        let page = if args.connect.endpoint.is_some() { summary::endpoint::audit_text } else { summary::text };
+        output::page(&page(&bundle, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(bundle.verdict.exit_code)
 }
@@ -47,7 +48,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         return Err(Failure::usage("--claims says what a trace (--candidate) or a server (--endpoint) claims"));
     }
     if let Some(url) = &args.connect.endpoint {
-        return live::audit(args, url, globals).map(Made::Printed);
+        return Ok(Made::Bundle(Box::new(live::audit(args, url, globals)?)));
     }
     let partition = args.partition.as_deref().map(part_of).transpose()?;
     let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;

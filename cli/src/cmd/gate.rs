@@ -123,6 +123,7 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         ("--layers", run.layers.is_some()),
         ("--floor", run.floor),
         ("--candidate", run.candidate.is_some()),
+        ("--endpoint", run.connect.endpoint.is_some()),
         ("--partition", run.partition.is_some()),
         ("--endpoint", run.connect.endpoint.is_some()),
     ] {

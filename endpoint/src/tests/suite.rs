@@ -7,7 +7,7 @@ use super::oracle::{Fault, conversations, server, start};
 use crate::recall::{Found, Suite, run};
 use crate::speed::Speed;
 use crate::talk::{Conversation, Habits};
-use crate::template;
+use crate::{template, verdict};
 
 fn suite(conversations: &[Conversation], requests: Option<u64>) -> Suite<'_> {
     let habits = Habits { abort_every: 3, most: 64, seed: 7, repeat: 0, budget: requests };
@@ -19,9 +19,10 @@ fn found(fault: Fault, conversations: &[Conversation], suite: &Suite<'_>) -> Fou
     run(&server(&serving.url()), suite, &|_, _, _| {}).unwrap()
 }
 
-fn verdict(found: &Found) -> Report {
+fn judged(found: &Found) -> Report {
     let mut bundle = Bundle { recall: found.rows.clone(), ..Bundle::default() };
     bundle.run.findings = found.findings.clone();
+    bundle.run.findings.extend(verdict::lost(found, 0.01, 1e-3));
     judge(&bundle.evidence(), &Policy { recall_margin: Some(0.01), ..Policy::default() })
 }
 
@@ -40,7 +41,7 @@ fn a_sound_server_loses_nothing_and_its_cache_is_seen() {
     let speed = Speed::of(&found.requests);
     assert!(speed.closed > 5 && speed.hits > 10 && speed.first_ms.is_some(), "{speed:?}");
     // Nothing is lost of too few answers for the margin: that proves nothing.
-    assert_eq!(verdict(&found).verdict, Verdict::Unproven);
+    assert_eq!(judged(&found).verdict, Verdict::Unproven);
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn wrong_prefix_reuse_after_an_abort_is_caught_within_60_requests() {
     let found = found(Fault::WrongPrefixAfterAbort, &talks, &suite(&talks, Some(60)));
     let requests = Speed::of(&found.requests).requests;
     assert!(requests <= 64, "{requests}");
-    let report = verdict(&found);
+    let report = judged(&found);
     assert_eq!(report.verdict, Verdict::Fail, "{:?}", report.reasons);
     let lost: Vec<_> = found.rows.iter().filter(|r| golden_is_right(r) && !candidate_is_right(r)).collect();
     // Only behind an abort, and the same prompt without a cache gives them all.
@@ -65,7 +66,7 @@ fn a_server_that_forgets_is_amnesic_where_its_cold_answer_is_not() {
     assert!(found.rows.iter().any(|r| !candidate_is_right(r)));
     // Here the control forgets as well: nothing is told apart, and nothing is passed either.
     assert!(found.rows.iter().filter(|r| !candidate_is_right(r)).all(|r| !golden_is_right(r) && r.amnesia.is_none()));
-    assert_ne!(verdict(&found).verdict, Verdict::Pass);
+    assert_ne!(judged(&found).verdict, Verdict::Pass);
     assert!(found.proved() < found.rows.len());
 }
 

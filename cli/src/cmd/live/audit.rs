@@ -16,7 +16,7 @@ use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
 use crate::model::Source;
 use crate::progress::Progress;
-use crate::{inputs, model, output, stop, summary};
+use crate::{inputs, model, stop};
 
 /// The profile whose formats are claimed; `None` for f32.
 fn stock(args: &Audit) -> Result<(Claims, Option<Stock>)> {
@@ -32,7 +32,7 @@ fn stock(args: &Audit) -> Result<(Claims, Option<Stock>)> {
     Ok((claims, Some(claims.name().parse()?)))
 }
 
-pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<u8> {
+pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<Bundle> {
     for (name, given) in [
         ("--stock", args.stock.is_some()),
         ("--patches", args.patches.is_some()),
@@ -42,6 +42,7 @@ pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<u8> {
         ("--taps", args.taps.is_some()),
         ("--layers", args.layers.is_some()),
         ("--floor", args.floor),
+        ("--partition", args.partition.is_some()),
     ] {
         if given {
             return Err(Failure::usage(format!("{name} has no meaning with --endpoint: {url} tells logits only")));
@@ -105,15 +106,7 @@ pub(crate) fn audit(args: &Audit, url: &str, globals: Globals) -> Result<u8> {
     walls.total = began.elapsed().as_secs_f64();
     walls.diff = walls.total - walls.golden - walls.candidate;
     bundle.run.wall_s = walls;
-    if let Some(out) = &args.out {
-        karat_bundle::write(out, &bundle)?;
-    }
-    if globals.json {
-        output::json(&summary::json(&bundle));
-    } else {
-        output::stdout(&summary::endpoint::audit_text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
-    }
-    Ok(bundle.verdict.exit_code)
+    Ok(bundle)
 }
 
 fn finish(args: &Audit, server: &Server<'_>, claims: Claims, bundle: &mut Bundle) {

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use karat_audit::Inputs;
-use karat_bundle::judge::recall::{bounds, counts, golden_is_right, paired};
 use karat_bundle::{Bundle, Candidate, Finding, Model, Policy, RecallRow, RequestRow, Verdict, Walls, judge};
 use karat_endpoint::api::Server;
 use karat_endpoint::recall::{Found, Suite, run};
-use karat_endpoint::{Conversation, Habits, Process, Set, Speed, Toggles, template};
+use karat_endpoint::{Conversation, Habits, Process, Set, Speed, Toggles, template, verdict};
 use karat_model::prompt::{Encoder, Tokenizer};
 
 use super::{failure, job};
@@ -85,7 +84,7 @@ pub(crate) fn recall(args: &Recall, url: &str, globals: Globals) -> Result<u8> {
     let (mut unsteady, mut repeated) = (0, 0);
     for one in found {
         patch_sets.extend(one.rows.first().map(|r| r.patch_set.clone()));
-        run.findings.extend(weak(&one, args.margin / 100.0));
+        run.findings.extend(verdict::lost(&one, args.margin / 100.0, run.policy.delta));
         let (some, all) = one.unsteady();
         unsteady += some;
         repeated += all;
@@ -176,22 +175,4 @@ fn hold(
     found.findings.extend(counted.findings);
     found.notes.extend(counted.notes);
     Ok(found)
-}
-
-/// Answers that the control doesn't give either can't be lost: they must not make the bound look narrower than it is.
-fn weak(found: &Found, margin: f64) -> Option<Finding> {
-    let of = |r: &&RecallRow| counts(r) && golden_is_right(r);
-    let proved = bounds(&paired(found.rows.iter().filter(of)));
-    let all = bounds(&paired(&found.rows));
-    let name = found.rows.first().map_or("endpoint", |r| r.patch_set.as_str());
-    // With the same answers the judge says it itself.
-    (proved.answers < all.answers && (proved.upper.is_nan() || proved.upper > margin)).then(|| {
-        let reason = format!(
-            "{name}: only {} of {} answers are given by the control: a loss of up to {:.2} % of those can't be ruled out",
-            proved.answers,
-            all.answers,
-            100.0 * if proved.upper.is_nan() { 1.0 } else { proved.upper },
-        );
-        Finding::new(Verdict::Unproven, reason)
-    })
 }

@@ -1,0 +1,97 @@
+//! What a suite's rows say of a server beside what any bundle's rows do: the conversation is the unit, whatever happened in it.
+
+use std::collections::BTreeMap;
+
+use karat_bundle::judge::recall::{Counts, bounds, candidate_is_right, counts, golden_is_right, paired};
+use karat_bundle::{Finding, RecallRow, Verdict};
+
+use crate::recall::Found;
+
+/// Chance that `k` or more of `n` happen, each with chance `p`.
+fn at_least(k: u64, n: u64, p: f64) -> f64 {
+    let term = |i: u64| -> f64 {
+        let choose: f64 = (0..i).map(|j| (n - j) as f64 / (j + 1) as f64).product();
+        choose * p.powi(i as i32) * (1.0 - p).powi((n - i) as i32)
+    };
+    if k == 0 { 1.0 } else { (k..=n).map(term).sum::<f64>().min(1.0) }
+}
+
+/// Chance of losses in so many conversations, or more, if each answer were lost with chance `margin` at most. A conversation
+/// of n answers loses one with chance n·margin at most, however its answers hang together.
+fn by_chance(conversations: &[Counts], margin: f64) -> f64 {
+    let most = conversations.iter().map(|c| c.answers).max().unwrap_or(0);
+    let hit = conversations.iter().filter(|c| c.lost > 0).count() as u64;
+    at_least(hit, conversations.len() as u64, (most as f64 * margin).min(1.0))
+}
+
+/// Answers of each conversation that the control gives.
+fn conversations(rows: &[RecallRow]) -> Vec<Counts> {
+    let mut by: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
+    for row in rows.iter().filter(|r| counts(r) && golden_is_right(r)) {
+        let one = by.entry((&row.scenario, &row.conversation)).or_default();
+        one.answers += 1;
+        one.lost += u64::from(!candidate_is_right(row));
+    }
+    by.into_values().collect()
+}
+
+/// Findings on what was lost: a failure where losses lie in more conversations than chance explains (`delta`) if each answer
+/// were lost with chance `margin` at most, and `unproven` where the control gives too few answers to tell.
+pub fn lost(found: &Found, margin: f64, delta: f64) -> Vec<Finding> {
+    let name = found.rows.first().map_or("endpoint", |r| r.patch_set.as_str());
+    let of = conversations(&found.rows);
+    let (answers, lost): (u64, u64) = of.iter().fold((0, 0), |(a, l), c| (a + c.answers, l + c.lost));
+    let mut out = Vec::new();
+    let chance = by_chance(&of, margin);
+    if lost > 0 && chance <= delta {
+        let hit = of.iter().filter(|c| c.lost > 0).count();
+        let behind: Vec<&RecallRow> =
+            found.rows.iter().filter(|r| counts(r) && golden_is_right(r) && !candidate_is_right(r)).collect();
+        let abort = behind.iter().filter(|r| r.history == "after-abort").count();
+        let first = behind.first().map_or(String::new(), |r| {
+            let said: String = r.said.chars().take(60).collect();
+            format!(", first {:?} of {} (said {said:?})", r.expected, r.conversation)
+        });
+        out.push(Finding::new(
+            Verdict::Fail,
+            format!(
+                "{name}: {lost} of {answers} answers that the control gives are lost, in {hit} of {} conversations, {abort} of them \
+                 next behind a stream that was closed (by chance {chance:.0e}){first}",
+                of.len()
+            ),
+        ));
+    }
+    // Answers that the control doesn't give either can't be lost: they must not make the bound look narrower than it is.
+    let proved = bounds(&of);
+    let all = bounds(&paired(&found.rows));
+    if proved.answers < all.answers && (proved.upper.is_nan() || proved.upper > margin) {
+        let upper = if proved.upper.is_nan() { 1.0 } else { proved.upper };
+        out.push(Finding::new(
+            Verdict::Unproven,
+            format!(
+                "{name}: only {} of {} answers are given by the control: a loss of up to {:.2} % of those can't be ruled out",
+                proved.answers,
+                all.answers,
+                100.0 * upper
+            ),
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chances_by_hand() {
+        // 2 or 3 of 3 with a half each: 4 of 8 outcomes.
+        assert!((at_least(2, 3, 0.5) - 0.5).abs() < 1e-12);
+        assert_eq!((at_least(0, 3, 0.1), at_least(1, 0, 0.1)), (1.0, 0.0));
+        let counts = |answers, lost| Counts { answers, lost, gained: 0 };
+        // Two conversations of 10 answers, both hit, 1 % an answer: 0.1² at most.
+        assert!((by_chance(&[counts(10, 3), counts(5, 1)], 0.01) - 0.01).abs() < 1e-12);
+        assert_eq!(by_chance(&[counts(10, 0)], 0.01), 1.0);
+        assert_eq!(by_chance(&[], 0.01), 1.0);
+    }
+}
