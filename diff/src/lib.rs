@@ -17,6 +17,7 @@
 
 pub mod discrete;
 mod grid;
+mod isa;
 pub mod logits;
 pub mod metrics;
 pub mod moments;
@@ -28,6 +29,7 @@ pub mod tolerance;
 mod values;
 
 pub use grid::Grid;
+pub use isa::Isa;
 pub use metrics::{Metrics, RowMetrics};
 pub use moments::{
     Cell, CoreMeasured, CoreSums, Histogram, Measured, Moments, Offender, Sums, measure, measure_core, measure_views,
