@@ -67,10 +67,10 @@ pub(crate) fn tap(at: &Context<'_>, site: Site, seen: Seen<'_>) -> Result<Vec<Ta
     let phases: Vec<Phase> = rows.iter().map(|r| at.phase(site.tap, *r)).collect();
     let rotate: Vec<bool> =
         phases.iter().map(|p| rotate::is_rotated(site.tap) && at.candidate.rotates_in(*p)).collect();
-    let take =
-        |rec: &'_ Recorded| align::take(site.tap, rec, &rows, width).map(|t| rotate::rows(t, &rotate).into_owned());
     let missing = || Error::Seam(karat_seam::Error::Request(format!("{name}: golden did not compute every row")));
     let candidate = align::narrow(align::take(site.tap, seen.candidate, &rows, width).ok_or_else(missing)?);
+    // Borrowed where rows and frame are the candidate's already: these are the largest tensors of an audit.
+    let take = |rec| align::take(site.tap, rec, &rows, width).map(|t| rotate::rows(t, &rotate));
     let golden = take(seen.golden).ok_or_else(missing)?;
     let on_x2 = seen.on_x2.and_then(take);
     let floor = seen.floor.and_then(take);
@@ -80,7 +80,7 @@ pub(crate) fn tap(at: &Context<'_>, site: Site, seen: Seen<'_>) -> Result<Vec<Ta
     }
     let kind = storage(at.candidate.claims, site.tap);
     // Without R(x') only the total can be told.
-    let reference = on_x2.as_ref().unwrap_or(&golden);
+    let reference: &Tensor = on_x2.as_ref().unwrap_or(&golden);
     let measured = measure(&name, reference, &candidate, kind, &grid)?;
     let parts = match &on_x2 {
         Some(on_x2) if seen.splittable => Some(split(&name, &golden, on_x2, &candidate, &grid)?),

@@ -104,6 +104,14 @@ impl Known {
         self.golden_key.as_ref()
     }
 
+    /// What golden showed in the block on x, when an earlier run kept it.
+    pub(crate) fn golden_taps(&self, cache: Option<&Cache>) -> Option<Recorder> {
+        // Without the streams that leave the block it has to run anyway.
+        self.golden?;
+        let key = self.golden_key.clone()?.part("entry", b"taps").finish();
+        cache?.get(Kind::Other, &key, cache::read_recorder)
+    }
+
     /// Key of a candidate's comparison, for what follows from its content.
     pub(crate) fn key(&self, i: usize) -> Option<Hash> {
         self.keys.get(i).copied().flatten()
@@ -155,14 +163,6 @@ impl Walk<'_, '_> {
         }
         cache.asked(kind);
         None
-    }
-
-    /// What golden showed in a block on x, when an earlier run kept it.
-    pub(crate) fn golden_taps(&self, known: &Known) -> Option<Recorder> {
-        let (cache, key) = (self.cache()?, known.golden_key.clone()?);
-        // Without the streams that leave the block it has to run anyway.
-        known.golden?;
-        cache.get(Kind::Other, &key.part("entry", b"taps").finish(), cache::read_recorder)
     }
 
     /// Keeps what golden showed and gave out in a block on x.

@@ -44,7 +44,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
     let mut made = run_candidates(walk, steps, &missing)?;
     steps.next("golden head")?;
     if !missing.is_empty() {
-        let on_x = walk.golden_taps(&known);
+        let on_x = known.golden_taps(setup.cache);
         let golden = walk.golden_lanes(&missing, on_x, |lanes| {
             setup.golden.head(lanes)?;
             Ok(())

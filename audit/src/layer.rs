@@ -28,11 +28,17 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Res
     if !known.is_all() {
         walk.hold(&missing, l == 0)?;
     }
-    let mut made = run_candidates(walk, l, &facts, steps, &missing)?;
+    // What is kept of golden is read and verified while the candidates run.
+    let (made, on_x) = std::thread::scope(|scope| {
+        let on_x = (!missing.is_empty()).then(|| scope.spawn(|| known.golden_taps(setup.cache)));
+        let made = run_candidates(walk, l, &facts, steps, &missing);
+        // A reader that ended badly read nothing.
+        (made, on_x.and_then(|reader| reader.join().ok().flatten()))
+    });
+    let mut made = made?;
     steps.next(&format!("golden layer {l}"))?;
     let mut next_x = known.golden.map(Flow::known);
     if !known.is_all() {
-        let on_x = if missing.is_empty() { None } else { walk.golden_taps(&known) };
         let mut resident = None;
         let golden = walk.golden_lanes(&missing, on_x, |lanes| {
             let layer = setup.golden.layer(l)?;

@@ -20,6 +20,7 @@
 pub mod change;
 pub mod discrete;
 mod grid;
+mod isa;
 pub mod logits;
 pub mod metrics;
 pub mod moments;
@@ -32,6 +33,7 @@ pub mod tolerance;
 mod values;
 
 pub use grid::Grid;
+pub use isa::Isa;
 pub use metrics::{Metrics, RowMetrics};
 pub use moments::{
     Cell, CoreMeasured, CoreSums, Histogram, Measured, Moments, Offender, Sums, measure, measure_core, measure_views,

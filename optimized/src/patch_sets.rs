@@ -1,6 +1,7 @@
 //! Several plans on one model and one set of requests, run in one pass over the weights.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use karat_model::{Checkpoint, Result};
 use karat_seam::{Error, Lane, Path as _, Requests, Together};
@@ -38,6 +39,11 @@ impl PatchSets {
         self.shared.loads.total()
     }
 
+    /// Time that reading and decoding the layers' weights took so far, for all sets, together or alone.
+    pub fn weight_time(&self) -> Duration {
+        self.shared.loads.time()
+    }
+
     fn members(&self, members: &[usize], lanes: usize) -> karat_seam::Result<Vec<&Optimized>> {
         let found: Vec<_> = members.iter().filter_map(|i| self.sets.get(*i)).collect();
         if found.len() == members.len() && found.len() == lanes {
@@ -56,7 +62,8 @@ impl Together for PatchSets {
         }
         let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
         first.pool().install(|| {
-            let w = LayerWeights::load(&first.checkpoint, &plans, l, &self.shared.loads).map_err(Error::source)?;
+            let loads = &self.shared.loads;
+            let w = loads.timed(|| LayerWeights::load(&first.checkpoint, &plans, l, loads)).map_err(Error::source)?;
             let w = Arc::new(w);
             let residents: Vec<Resident<'_>> = paths.iter().map(|path| Resident::with(path, l, w.clone())).collect();
             run_lanes(&residents.iter().collect::<Vec<_>>(), lanes)

@@ -1,5 +1,5 @@
 //! Golden as a worker of `cargo xtask peers`: a command line on stdin, a JSON line on stdout.
-//! `peer_golden DIR THREADS`; DIR holds a checkpoint and prompt.json.
+//! `peer_golden DIR THREADS [avx2]`; DIR holds a checkpoint and prompt.json. The last word holds it to AVX2.
 #![expect(clippy::print_stdout, reason = "its answers are read by the program that started it")]
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use karat_model::Checkpoint;
-use karat_reference::linalg::Weight;
+use karat_reference::linalg::{Isa, Weight};
 use karat_reference::{Golden, Mode, Session};
 use karat_seam::{
     Block, DataMut, Error, NoTaps, Requests, Result as SeamResult, RowId, Site, Tap, TensorMut, Visitor, Want,
@@ -22,11 +22,12 @@ const CHOICES: usize = 32;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [dir, threads] = args.as_slice() else { return Err("peer_golden DIR THREADS".into()) };
+    let [dir, threads, held @ ..] = args.as_slice() else { return Err("peer_golden DIR THREADS [avx2]".into()) };
     let (dir, threads) = (FilePath::new(dir), threads.parse()?);
+    let isa = if held == ["avx2"] { Isa::Avx2 } else { Isa::best() };
     let checkpoint = Arc::new(Checkpoint::open(dir)?);
     let prompt: Vec<u32> = serde_json::from_slice(&std::fs::read(dir.join("prompt.json"))?)?;
-    let golden = Golden::new(checkpoint, Requests { seqs: Vec::new() }, Mode::F32, threads)?;
+    let golden = Golden::new(checkpoint, Requests { seqs: Vec::new() }, Mode::F32, threads)?.on(isa);
     let mut session = Session::new(&golden)?;
     println!("{}", serde_json::json!({"ready": true}));
     for line in std::io::stdin().lock().lines() {
@@ -80,7 +81,7 @@ fn main() -> Result<()> {
                 )?;
                 serde_json::json!({"rows": logits.rows(), "forced": forced.done})
             }
-            "product" => product(number(1)?, number(2)?, number(3)?, threads)?,
+            "product" => product([number(1)?, number(2)?, number(3)?], threads, isa)?,
             other => return Err(format!("unknown command {other:?}").into()),
         };
         println!("{answer}");
@@ -89,7 +90,7 @@ fn main() -> Result<()> {
 }
 
 /// One product `[m,k] x [n,k]^T`, the weight packed before; short ones are repeated.
-fn product(m: usize, n: usize, k: usize, threads: usize) -> Result<serde_json::Value> {
+fn product([m, n, k]: [usize; 3], threads: usize, isa: Isa) -> Result<serde_json::Value> {
     let mut state = 1u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -97,7 +98,7 @@ fn product(m: usize, n: usize, k: usize, threads: usize) -> Result<serde_json::V
     };
     let x: Vec<f32> = (0..m * k).map(|_| draw()).collect();
     let w: Vec<f32> = (0..n * k).map(|_| draw()).collect();
-    let weight = Weight::new(n, k, &w, threads)?;
+    let weight = Weight::new(n, k, &w, threads)?.on(isa);
     let mut out = vec![0f32; m * n];
     weight.multiply(&x, &mut out);
     let times = (200_000_000 / (m * n * k).max(1)).max(1);

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::block::{Part, Resident};
 use crate::eye::Eye;
 use crate::layer::{GoldenLayer, ids_of, sequences, streams_of, visitors};
-use crate::linalg::{NUMERICS_VERSION, Pool, Real};
+use crate::linalg::{Isa, NUMERICS_VERSION, Pool, Real};
 use crate::ops::head::{HeadTable, HeadWeights, head_collapse, head_logits};
 use crate::ops::rope::Rope;
 use crate::ops::{Ctx, embed, mtp_input::mtp_input};
@@ -62,6 +62,13 @@ impl Golden {
         let pool = Pool::new(threads)?;
         let identity = identity(&checkpoint, &requests, mode);
         Ok(Self { checkpoint, requests, mode, pool, plain, yarn, identity })
+    }
+
+    /// The same on another instruction set, if this machine has it: for measurements, since no bit depends on it.
+    #[must_use]
+    pub fn on(mut self, isa: Isa) -> Self {
+        self.pool.take(isa);
+        self
     }
 
     /// The model's config.

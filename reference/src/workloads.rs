@@ -1,11 +1,14 @@
 //! One small fixed workload for each hot loop: what the benches time and whose instructions are counted. No part of
 //! the golden path.
 
+use std::sync::Arc;
+
 use karat_model::Config;
 use karat_model::config::{ExpertDtype, LayerKind, Yarn};
 
 use crate::linalg::{Isa, Packed, Pool, PoolBuffers, matmul_here, pool_slots, sums_of_squares};
 use crate::ops::attend::{Keys, attend};
+use crate::ops::experts::{ExpertWeights, Routed, routed};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
 use crate::ops::index::index_score;
 use crate::ops::route::{Choice, RouterWeights, choose};
@@ -63,6 +66,16 @@ pub fn workloads(isa: Isa) -> karat_model::Result<Vec<Workload>> {
     add("sums of squares 64x256", 2.0 * 64.0 * 256.0, squares())?;
     add("routing 64 rows", 0.0, routing())?;
     Ok(out)
+}
+
+/// Those that are timed and not counted: their tasks meet in no fixed order.
+///
+/// # Errors
+/// A thread can't be started.
+pub fn timed_only(isa: Isa) -> karat_model::Result<Vec<Workload>> {
+    let (name, rows, config) = ("routed experts 256 rows", 256, config());
+    let flops = (2 * 3 * rows * config.num_experts_per_tok * config.hidden_size * config.moe_intermediate_size) as f64;
+    Ok(vec![Workload { name, flops, pool: Pool::with_isa(1, isa)?, run: routed_experts(rows) }])
 }
 
 /// Values between -1 and 1, the same every time.
@@ -173,6 +186,37 @@ fn routing() -> Box<dyn Fn(Isa) + Send + Sync> {
     };
     Box::new(move |isa| {
         std::hint::black_box(choose(Ctx { config: &config, isa }, &logits, &router, &[]));
+    })
+}
+
+/// Experts that are decoded already.
+struct Held(Vec<(Arc<[Packed<f32>; 2]>, Arc<Packed<f32>>)>);
+
+impl ExpertWeights<f32> for Held {
+    type Error = std::convert::Infallible;
+
+    fn up(&self, e: usize) -> Result<Arc<[Packed<f32>; 2]>, Self::Error> {
+        Ok(self.0[e].0.clone())
+    }
+
+    fn down(&self, e: usize) -> Result<Arc<Packed<f32>>, Self::Error> {
+        Ok(self.0[e].1.clone())
+    }
+}
+
+fn routed_experts(s: usize) -> Box<dyn Fn(Isa) + Send + Sync> {
+    let config = config();
+    let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
+    let one =
+        |e: u64| (Arc::new([pack(inner, d, 3 * e), pack(inner, d, 3 * e + 1)]), Arc::new(pack(d, inner, 3 * e + 2)));
+    let weights = Held((0..config.n_routed_experts as u64).map(|e| one(e + 100)).collect());
+    let (x, wt) = (values(s * d, 25), values(s * k, 26));
+    // Every expert has users, and not all the same number.
+    let idx: Vec<u32> = (0..s * k).map(|i| ((i * i / 3 + i) % config.n_routed_experts) as u32).collect();
+    Box::new(move |isa| {
+        let parts = [Routed { x: &x, idx: &idx, wt: &wt }];
+        let Ok(sums) = routed(Ctx { config: &config, isa }, &parts, &weights);
+        std::hint::black_box(sums);
     })
 }
 

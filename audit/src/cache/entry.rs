@@ -12,13 +12,9 @@ pub(super) fn head(name: &Hash, checksum: &Hash, len: usize) -> Vec<u8> {
 }
 
 /// The content of a file that should be the entry `name`: `None` when it is cut, longer, changed, or of another name.
-pub(super) fn content(name: &Hash, mut file: Vec<u8>) -> Option<Vec<u8>> {
+pub(super) fn content<'f>(name: &Hash, file: &'f [u8]) -> Option<&'f [u8]> {
     let (head, content) = file.split_at_checked(HEAD)?;
     let checksum: Hash = head[48..80].try_into().ok()?;
     let right = head[..16] == *MAGIC && head[16..48] == *name && head[80..] == (content.len() as u64).to_le_bytes();
-    if !right || key::of(content) != checksum {
-        return None;
-    }
-    file.drain(..HEAD);
-    Some(file)
+    (right && key::of(content) == checksum).then_some(content)
 }

@@ -14,7 +14,7 @@ impl Cache {
         let path = self.place(name);
         let found = match fs::read(&path) {
             Ok(file) => {
-                let value = entry::content(name, file).and_then(|content| read(&content));
+                let value = entry::content(name, &file).and_then(read);
                 if value.is_none() {
                     // Another process may have done so already.
                     let _ = fs::remove_file(&path);

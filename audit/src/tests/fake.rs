@@ -1,6 +1,7 @@
 //! A small net behind the seam: enough ops to have numbers, streams, decisions and a head.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use karat_seam::{
     Block, Blocks, Error, Lane, Layer, LayerOut, Op, Path, Phase, Requests, Result, Routing, RowId, Sequence, Site,
@@ -38,6 +39,8 @@ pub(super) struct Fake {
     pub(super) fault: Fault,
     /// Rows from here on are decode rows.
     pub(super) decode_from: u32,
+    /// Layers that were loaded.
+    pub(super) loads: AtomicU32,
 }
 
 pub(super) fn requests(lengths: &[usize]) -> Requests {
@@ -48,7 +51,7 @@ pub(super) fn requests(lengths: &[usize]) -> Requests {
 
 impl Fake {
     pub(super) fn new(requests: Requests, fault: Fault) -> Self {
-        Self { name: "fake", requests, layers: 3, fault, decode_from: u32::MAX }
+        Self { name: "fake", requests, layers: 3, fault, decode_from: u32::MAX, loads: AtomicU32::new(0) }
     }
 
     /// Shows `[rows of one sequence, tail]` values, sequence by sequence, after the fault was put in.
@@ -227,6 +230,7 @@ impl Path for Fake {
     }
 
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(FakeLayer { net: self, l }))
     }
 

@@ -70,6 +70,20 @@ fn golden_against_itself_passes_with_no_error_at_all() {
 }
 
 #[test]
+fn golden_loads_each_layer_once_whatever_the_number_of_lanes() {
+    let candidates: Vec<Fake> = (0..6).map(|_| Fake::new(requests(&[5]), Fault::default())).collect();
+    for n in [1, 3, 6] {
+        let golden = Fake::new(requests(&[5]), Fault::default());
+        let names: Vec<String> = (0..n).map(|i| format!("stock+{i}")).collect();
+        let sets: Vec<_> = names.iter().zip(&candidates).map(|(name, path)| (name.as_str(), path, vec![])).collect();
+        let outcome = run(&golden, &sets, Claims::Bf16);
+        // R(x), and R(x') and the candidate of each set.
+        assert_eq!(outcome.forward_equivalents, (1 + 2 * n) as f64);
+        assert_eq!(golden.loads.into_inner(), 3, "{n} sets");
+    }
+}
+
+#[test]
 fn the_perturbed_tap_is_named_and_later_layers_inherit() {
     for (layer, tap) in [(0, Tap::AttnIn), (1, Tap::AttnOut), (1, Tap::FfnIn), (2, Tap::FfnOut), (2, Tap::Out)] {
         let (outcome, report) = one(Fault { at: Some((layer, tap, 4, 0.01)), ..Fault::default() }, Claims::F32);

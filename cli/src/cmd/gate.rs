@@ -98,11 +98,6 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         if histories::list(run.histories.as_deref())?.is_some() {
             return Err(Failure::usage("--histories: the gate takes one history; karat audit compares several"));
         }
-        if run.connect.endpoint.is_some() {
-            return Err(Failure::usage(
-                "--endpoint: run karat audit --endpoint URL --out DIR, then karat gate --from DIR",
-            ));
-        }
         return match make(run, globals)? {
             Made::Bundle(bundle) => Ok(*bundle),
             Made::Printed(_) => {

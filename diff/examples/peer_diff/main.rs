@@ -1,5 +1,6 @@
 //! The diff engine, and the machine's own ceilings, as a worker of `cargo xtask peers`: a command line on stdin, a JSON
-//! line on stdout. `peer_diff THREADS FOLDER`; files of tensors are written into FOLDER where a command needs them.
+//! line on stdout. `peer_diff THREADS FOLDER [avx2]`; files of tensors are written into FOLDER where a command needs them.
+//! The last word holds it to AVX2.
 //!
 //! | command | what is timed |
 //! |---|---|
@@ -17,7 +18,7 @@ use std::io::BufRead;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use karat_diff::{Code, Grid, Metrics, RowMetrics, View, measure_core, measure_views};
+use karat_diff::{Code, Grid, Isa, Metrics, RowMetrics, View, measure_core, measure_views};
 use karat_trace::TensorFile;
 use rayon::ThreadPool;
 use rayon::prelude::*;
@@ -35,6 +36,9 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let threads: usize = arguments.next().ok_or("peer_diff THREADS FOLDER")?.parse()?;
     let folder = PathBuf::from(arguments.next().ok_or("peer_diff THREADS FOLDER")?);
+    if arguments.next().as_deref() == Some("avx2") {
+        Isa::Avx2.hold_to();
+    }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
     let mut held: Option<Pair> = None;
     println!("{{\"ready\": true, \"isa\": \"{}\"}}", simd_probe::isa());

@@ -6,22 +6,19 @@ use std::arch::x86_64::{
     _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_reduce_add_ps, _mm512_set1_ps, _mm512_setzero_ps,
 };
 
+use karat_diff::Isa;
+
 /// Chains of multiply-adds that run side by side: more than latency times units of any processor.
 #[cfg(target_arch = "x86_64")]
 const CHAINS: usize = 24;
 
-/// The vector instructions that both probes use.
+/// The vector instructions that both probes use: those that the passes use.
 pub(crate) fn isa() -> &'static str {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            return "AVX-512";
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return "AVX2";
-        }
+    match Isa::used() {
+        Isa::Avx512 => "AVX-512",
+        Isa::Avx2 => "AVX2",
+        Isa::Plain => "none",
     }
-    "none"
 }
 
 /// Runs so many steps of every chain on this thread; gives the floating-point operations done.
@@ -29,7 +26,7 @@ pub(crate) fn fma(steps: u64) -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
         match isa() {
-            // SAFETY: `isa` found the features that the function is compiled with.
+            // SAFETY: the machine has the features that the function is compiled with.
             "AVX-512" => return unsafe { fma_512(steps) },
             // SAFETY: as above.
             "AVX2" => return unsafe { fma_256(steps) },
@@ -51,7 +48,7 @@ pub(crate) fn sum(values: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
         match isa() {
-            // SAFETY: `isa` found the features that the function is compiled with.
+            // SAFETY: the machine has the features that the function is compiled with.
             "AVX-512" => return unsafe { sum_512(values) },
             // SAFETY: as above.
             "AVX2" => return unsafe { sum_256(values) },

@@ -12,6 +12,10 @@ use super::{At, Format, Pair, Sums};
 use crate::quad::{LANES, Quad};
 use crate::values::{CHUNK, Element, Extremes};
 
+/// Elements from a chunk to the one that is fetched meanwhile. For f32 in pages of 4 KiB this is the next page: nearer, the
+/// walk through the page tables and the way from memory take longer than the chunks between.
+const AHEAD: usize = 4 * CHUNK;
+
 /// Sums of the core set, some lanes; and the largest |d| of a chunk.
 #[derive(Clone, Copy)]
 struct Core<Q> {
@@ -59,9 +63,9 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
     for at in range.clone().step_by(CHUNK) {
         let here = at..(at + CHUNK).min(range.end);
         let len = here.len();
-        // While this chunk is added the next one, of this row or the one after it, is on its way.
-        pair.x.fetch::<Q>(at + CHUNK..at + 2 * CHUNK);
-        pair.y.fetch::<Q>(at + CHUNK..at + 2 * CHUNK);
+        // While this chunk is added a later one, of this row or of one after it, is on its way.
+        pair.x.fetch::<Q>(at + AHEAD..at + AHEAD + CHUNK);
+        pair.y.fetch::<Q>(at + AHEAD..at + AHEAD + CHUNK);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
         let mut extremes = (X::extremes(&x[..len]), Y::extremes(&y[..len]));

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::tally::Tally;
 use super::{Pair, Sums, kernel};
+use crate::Isa;
 use crate::quad::Plain;
 use crate::values::Element;
 
@@ -11,10 +12,10 @@ use crate::values::Element;
 pub(super) fn pass<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally: &mut Tally) -> Sums {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::is_x86_feature_detected as has;
-        if has!("avx512f") && has!("avx2") && has!("fma") {
+        let isa = Isa::used();
+        if isa == Isa::Avx512 {
             return match (pair.x.is_double(), pair.y.is_double()) {
-                // SAFETY: the processor has just said that it has the features.
+                // SAFETY: only what the processor says that it has is used.
                 (false, false) => unsafe { avx512::<f32, f32, FULL>(pair, range, tally) },
                 // SAFETY: as above.
                 (false, true) => unsafe { avx512::<f32, f64, FULL>(pair, range, tally) },
@@ -24,9 +25,9 @@ pub(super) fn pass<const FULL: bool>(pair: &Pair<'_>, range: Range<usize>, tally
                 (true, true) => unsafe { avx512::<f64, f64, FULL>(pair, range, tally) },
             };
         }
-        if has!("avx2") && has!("fma") {
+        if isa == Isa::Avx2 {
             return match (pair.x.is_double(), pair.y.is_double()) {
-                // SAFETY: the processor has just said that it has the features.
+                // SAFETY: only what the processor says that it has is used.
                 (false, false) => unsafe { avx2::<f32, f32, FULL>(pair, range, tally) },
                 // SAFETY: as above.
                 (false, true) => unsafe { avx2::<f32, f64, FULL>(pair, range, tally) },

@@ -1,22 +1,19 @@
 //! Picks the instruction set at run time. All run the same code and give the same bits.
 
 use super::{SplitSums, kernel};
+use crate::Isa;
 use crate::quad::Plain;
 use crate::values::Element;
 
 /// One pass over a run of triples of the same length.
 pub(super) fn pass<E: Element>(a: &[E], b: &[E], c: &[E]) -> SplitSums {
     #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        if has!("avx512f") && has!("avx2") && has!("fma") {
-            // SAFETY: the processor has just said that it has the features.
-            return unsafe { avx512(a, b, c) };
-        }
-        if has!("avx2") && has!("fma") {
-            // SAFETY: as above.
-            return unsafe { avx2(a, b, c) };
-        }
+    match Isa::used() {
+        // SAFETY: only what the processor says that it has is used.
+        Isa::Avx512 => return unsafe { avx512(a, b, c) },
+        // SAFETY: as above.
+        Isa::Avx2 => return unsafe { avx2(a, b, c) },
+        Isa::Plain => {}
     }
     plain(a, b, c)
 }

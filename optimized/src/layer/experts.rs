@@ -41,7 +41,8 @@ impl Resident<'_> {
         }
         self.path.shared.loads.count();
         let name = format!("{}.ffn.experts.{e}.{which}", super::name_of(self.config(), self.l));
-        Linear::load(&self.path.checkpoint, &name, &products).map_err(Error::source)
+        let load = || Linear::load(&self.path.checkpoint, &name, &products);
+        self.path.shared.loads.timed(load).map_err(Error::source)
     }
 
     fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {

@@ -57,7 +57,8 @@ fn name_of(config: &Config, l: u16) -> String {
 impl<'p> Resident<'p> {
     /// Loads layer `l`; MTP blocks follow the layers.
     pub(crate) fn load(path: &'p Optimized, l: u16) -> karat_model::Result<Self> {
-        let w = LayerWeights::load(&path.checkpoint, &[&path.resolved], l, &path.shared.loads)?;
+        let loads = &path.shared.loads;
+        let w = loads.timed(|| LayerWeights::load(&path.checkpoint, &[&path.resolved], l, loads))?;
         Ok(Self::with(path, l, Arc::new(w)))
     }
 

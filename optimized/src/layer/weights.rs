@@ -1,6 +1,7 @@
 //! One layer's resident weights, decoded into the forms that the plan's rules need.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Error, Result};
@@ -155,18 +156,34 @@ impl LayerWeights {
     }
 }
 
-/// How many linears were decoded.
+/// How many linears were decoded, and how long reading and decoding weights took.
 #[derive(Debug, Default)]
-pub(crate) struct Loads(AtomicU64);
+pub(crate) struct Loads {
+    linears: AtomicU64,
+    nanoseconds: AtomicU64,
+}
 
 impl Loads {
-    /// One more.
+    /// One more linear.
     pub(crate) fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.linears.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So far.
+    /// Linears so far.
     pub(crate) fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.linears.load(Ordering::Relaxed)
+    }
+
+    /// Runs something that reads and decodes weights.
+    pub(crate) fn timed<T>(&self, load: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let loaded = load();
+        self.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        loaded
+    }
+
+    /// Time of that so far.
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
     }
 }

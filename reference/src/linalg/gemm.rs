@@ -136,7 +136,13 @@ impl<T: Real> Job for Product<'_, T> {
         let (m, k) = (rows.len(), w.k());
         let mut place = Place { out, stride, first, start: panels.start, w };
         if k <= 2 * K_BLOCK {
-            sweep::<T, M, R, H, P>(Direct { rows }, m, w, panels, 0..k, k, &mut place);
+            // A tile of two panels has more rows than there are registers for their addresses.
+            if P > 1 && m >= R && panels.len() >= COPIED_FROM {
+                let x = copy(&mut buffers.slab, rows, 0..k);
+                sweep::<T, M, R, H, P>(x, m, w, panels, 0..k, k, &mut place);
+            } else {
+                sweep::<T, M, R, H, P>(Direct { rows }, m, w, panels, 0..k, k, &mut place);
+            }
             return;
         }
         // More than two blocks: block sums are added in f64.

@@ -32,4 +32,11 @@ impl Pool {
     pub(crate) fn isa(&self) -> Isa {
         self.isa
     }
+
+    /// Takes another instruction set, if this machine has it.
+    pub(crate) fn take(&mut self, isa: Isa) {
+        if Isa::available().contains(&isa) {
+            self.isa = isa;
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use karat_model::Result;
 
 use super::gemm::matmul_into;
-use super::{Packed, Pool};
+use super::{Isa, Packed, Pool};
 
 /// A weight `[n,k]` in f32 with the threads that multiply by it.
 pub struct Weight {
@@ -24,6 +24,13 @@ impl Weight {
         let pool = Pool::new(threads)?;
         let packed = pool.install(|| Packed::from_rows(n, k, |row, out| out.copy_from_slice(&values[row * k..][..k])));
         Ok(Self { packed, pool })
+    }
+
+    /// The same on another instruction set, if this machine has it.
+    #[must_use]
+    pub fn on(mut self, isa: Isa) -> Self {
+        self.pool.take(isa);
+        self
     }
 
     /// Rows of x `[m,k]` times the weight, in golden's arithmetic: `out[m,n] = x w^T`.

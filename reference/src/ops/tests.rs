@@ -181,3 +181,54 @@ fn rope_turns_back() {
         assert!(x.iter().zip(before).all(|(a, b)| (a - b).abs() < 1e-14));
     }
 }
+
+/// Experts that count how often each half of each is asked for.
+#[derive(Default)]
+struct Counted(std::sync::Mutex<std::collections::BTreeMap<(usize, &'static str), u32>>);
+
+impl Counted {
+    fn note(&self, e: usize, half: &'static str) {
+        *self.0.lock().unwrap().entry((e, half)).or_default() += 1;
+    }
+
+    fn weight(e: usize) -> crate::linalg::Packed<f32> {
+        crate::linalg::Packed::from_rows(4, 4, |i, out| out.iter_mut().for_each(|v| *v = (e + i) as f32 * 0.1))
+    }
+}
+
+impl super::experts::ExpertWeights<f32> for Counted {
+    type Error = ();
+
+    fn up(&self, e: usize) -> Result<std::sync::Arc<[crate::linalg::Packed<f32>; 2]>, ()> {
+        self.note(e, "up");
+        Ok([Self::weight(e), Self::weight(e + 1)].into())
+    }
+
+    fn down(&self, e: usize) -> Result<std::sync::Arc<crate::linalg::Packed<f32>>, ()> {
+        self.note(e, "down");
+        Ok(Self::weight(e).into())
+    }
+}
+
+#[test]
+fn an_expert_is_decoded_once_however_many_lanes_choose_it() {
+    use super::experts::{Routed, expert_act, expert_sum, routed};
+    let config = config();
+    let (x, wt): (Vec<f32>, _) = ((0..12).map(|i| i as f32 * 0.25 - 1.0).collect(), [0.5f32; 6]);
+    // Each lane has three rows of two slots; expert 2 is nobody's.
+    let lanes: Vec<Routed<'_, f32>> = [[0u32, 1, 1, 3, 0, 3], [1, 0, 3, 1, 3, 0], [0, 3, 0, 1, 1, 3]]
+        .iter()
+        .map(|idx| Routed { x: &x, idx, wt: &wt })
+        .collect();
+    let once: std::collections::BTreeMap<_, _> =
+        [0, 1, 3].into_iter().flat_map(|e| [((e, "up"), 1), ((e, "down"), 1)]).collect();
+    for n in 1..=lanes.len() {
+        let (whole, halves) = (Counted::default(), Counted::default());
+        let sums = routed(ctx(&config), &lanes[..n], &whole).unwrap();
+        let acts = expert_act(ctx(&config), &lanes[..n], &halves).unwrap();
+        assert_eq!(expert_sum(ctx(&config), &lanes[..n], &acts, &halves).unwrap(), sums);
+        for counted in [whole, halves] {
+            assert_eq!(counted.0.into_inner().unwrap(), once, "{n} lanes");
+        }
+    }
+}

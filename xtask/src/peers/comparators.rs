@@ -98,7 +98,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report, diff: &mut Wor
             rates.push((set, dtype, place, found));
         }
     }
-    for p in &PEERS {
+    for p in PEERS.iter().filter(|_| !setting.args.no_comparators) {
         println!("peers: comparator {}, {} in {}", p.name, p.dtype, p.place);
         let rounds = if p.slow { 1 } else { setting.args.rounds };
         let ours = || diff.seconds(&format!("{} {mib} {} {}", p.ours, p.dtype, p.place));

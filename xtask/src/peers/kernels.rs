@@ -1,7 +1,5 @@
 //! Ceilings of the machine, and products (goal P2), each taking turns with a peer.
 
-use std::process::Command;
-
 use anyhow::Result;
 
 use super::Setting;
@@ -18,10 +16,8 @@ const WITH_GOAL: usize = 2;
 
 /// Measures and reports them.
 pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
-    let threads = setting.args.threads.to_string();
-    let (mut peer, _) =
-        Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
-    let (mut diff, ready) = Worker::start("peer_diff", Command::new(&setting.diff).arg(&threads).arg(&setting.folder))?;
+    let mut peer = setting.peer("kernels_worker.py")?;
+    let (mut diff, ready) = setting.diff()?;
     report.versions(&peer.ask("versions")?, ready["isa"].as_str().unwrap_or("?"));
     ceilings(setting, report, &mut diff, &mut peer)?;
     products(setting, report, &mut diff, &mut peer)?;
@@ -30,9 +26,7 @@ pub(super) fn measure(setting: &Setting<'_>, report: &mut Report) -> Result<()> 
 
 /// Only which versions there are.
 pub(super) fn versions(setting: &Setting<'_>, report: &mut Report) -> Result<()> {
-    let threads = setting.args.threads.to_string();
-    let (mut peer, _) =
-        Worker::start("kernels_worker.py", setting.environment.command("kernels_worker.py").arg(&threads))?;
+    let mut peer = setting.peer("kernels_worker.py")?;
     report.versions(&peer.ask("versions")?, "");
     Ok(())
 }
@@ -52,9 +46,7 @@ fn ceilings(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer:
 }
 
 fn products(setting: &Setting<'_>, report: &mut Report, diff: &mut Worker, peer: &mut Worker) -> Result<()> {
-    let threads = setting.args.threads.to_string();
-    let mini = setting.folder.join("mini");
-    let (mut golden, _) = Worker::start("peer_golden", Command::new(&setting.golden).arg(&mini).arg(&threads))?;
+    let mut golden = setting.golden()?;
     for (i, (m, n, k)) in SHAPES.into_iter().enumerate() {
         println!("peers: product {m} x {n} x {k}");
         let flops = 2.0 * (m * n * k) as f64;

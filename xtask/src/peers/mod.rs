@@ -12,11 +12,14 @@ mod turns;
 mod worker;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use environment::Environment;
 use report::Report;
+use serde_json::Value;
+use worker::{Log, Worker};
 
 /// Compares speed and fidelity with other programs.
 #[derive(clap::Args)]
@@ -36,15 +39,25 @@ pub(crate) struct Args {
     /// A Python that has the packages already, instead of one that is set up under target/peers
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// Folder with `peer_golden` and `peer_diff` built before, for a machine without cargo
+    /// Folder with `peer_golden` and `peer_diff` built before, for a machine without cargo; its file `commit`, where there
+    /// is one, says of what
     #[arg(long, value_name = "DIR")]
     built: Option<PathBuf>,
+    /// Hold golden and the diff engine, and the ceilings, to AVX2; the peers take what they take
+    #[arg(long)]
+    avx2: bool,
+    /// Leave out other people's comparators, of which some take half a minute
+    #[arg(long)]
+    no_comparators: bool,
     /// Leave out ceilings, products and comparators: the model alone, where a long prompt takes the time
     #[arg(long)]
     model_only: bool,
     /// The report; docs/performance/DATE.md by default
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Every answer of every program, one JSON line each
+    #[arg(long, value_name = "FILE")]
+    raw: Option<PathBuf>,
 }
 
 /// What the measuring parts need.
@@ -56,6 +69,39 @@ struct Setting<'a> {
     /// Golden's and the diff engine's workers.
     golden: PathBuf,
     diff: PathBuf,
+    /// Where answers are written down.
+    log: Log,
+}
+
+impl Setting<'_> {
+    /// Golden's worker.
+    fn golden(&self) -> Result<Worker> {
+        let mut command = Command::new(&self.golden);
+        command.arg(self.folder.join("mini"));
+        Ok(self.ours("peer_golden", command)?.0)
+    }
+
+    /// The diff engine's, and what it says about itself.
+    fn diff(&self) -> Result<(Worker, Value)> {
+        self.ours("peer_diff", Command::new(&self.diff))
+    }
+
+    fn ours(&self, name: &str, mut command: Command) -> Result<(Worker, Value)> {
+        command.arg(self.args.threads.to_string());
+        if name == "peer_diff" {
+            command.arg(&self.folder);
+        }
+        if self.args.avx2 {
+            command.arg("avx2");
+        }
+        Worker::start(name, &mut command, &self.log)
+    }
+
+    /// One of the Python programs.
+    fn peer(&self, script: &str) -> Result<Worker> {
+        let mut command = self.environment.command(script);
+        Ok(Worker::start(script, command.arg(self.args.threads.to_string()), &self.log)?.0)
+    }
 }
 
 /// Runs it all.
@@ -75,8 +121,12 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     };
     let (golden, diff) = (example("karat-reference", "peer_golden")?, example("karat-diff", "peer_diff")?);
     environment.script("mini.py", &[&folder.join("mini").display().to_string()])?;
-    let setting = Setting { args, environment: &environment, folder, golden, diff };
-    let mut report = Report::new(root, args.threads)?;
+    let log = Log::open(args.raw.as_deref())?;
+    let setting = Setting { args, environment: &environment, folder, golden, diff, log };
+    let mut report = Report::new(root, args.threads, args.built.as_deref())?;
+    if args.avx2 {
+        report.held("golden, the diff engine and the ceilings held to AVX2");
+    }
     if args.model_only {
         kernels::versions(&setting, &mut report)?;
     } else {

@@ -1,7 +1,6 @@
 //! Whole forward passes (goal P1): golden and transformers' model on the same checkpoint and prompt.
 
 use std::cell::Cell;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -21,10 +20,7 @@ const STEPS: usize = 16;
 /// Measures one length; both programs are new, so that their memory is this length's.
 pub(super) fn measure(setting: &Setting<'_>, n: usize, report: &mut Report) -> Result<()> {
     println!("peers: model at {n} tokens");
-    let threads = setting.args.threads.to_string();
-    let mini = setting.folder.join("mini");
-    let (mut golden, _) = Worker::start("peer_golden", Command::new(&setting.golden).arg(&mini).arg(&threads))?;
-    let (mut peer, _) = Worker::start("model_worker.py", setting.environment.command("model_worker.py").arg(&threads))?;
+    let (mut golden, mut peer) = (setting.golden()?, setting.peer("model_worker.py")?);
     // Where one pass takes a minute, its turn comes once, and only golden, which decodes its experts, warms up.
     let is_long = n > 4096;
     let rounds = if is_long { 1 } else { setting.args.rounds };

@@ -75,6 +75,8 @@ pub(super) struct Report {
     threads: u16,
     machine: String,
     commit: String,
+    /// What was not left to itself.
+    held: String,
     versions: String,
     isa: String,
     fma: Vec<f64>,
@@ -89,7 +91,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(root: &Path, threads: u16) -> Result<Self> {
+    pub(super) fn new(root: &Path, threads: u16, built: Option<&Path>) -> Result<Self> {
         let said = |program: &str, args: &[&str]| -> String {
             let output = Command::new(program).args(args).current_dir(root).output();
             output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
@@ -103,7 +105,11 @@ impl Report {
             date: date(SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?.as_secs()),
             threads,
             machine: machine(),
-            commit: format!("{}{dirty}", said("git", &["rev-parse", "--short", "HEAD"])),
+            commit: match built.and_then(|folder| std::fs::read_to_string(folder.join("commit")).ok()) {
+                Some(commit) => format!("{}; programs built elsewhere and carried", commit.trim()),
+                None => format!("{}{dirty}", said("git", &["rev-parse", "--short", "HEAD"])),
+            },
+            held: String::new(),
             versions: said("rustc", &["--version"]),
             isa: String::new(),
             fma: Vec::new(),
@@ -126,6 +132,11 @@ impl Report {
             let _ = write!(self.versions, ", {name} {}", version.as_str().unwrap_or("?"));
         }
         isa.clone_into(&mut self.isa);
+    }
+
+    /// Says in the head of the report that something was not left to itself.
+    pub(super) fn held(&mut self, what: &str) {
+        self.held = format!("- {what}\n");
     }
 
     pub(super) fn fma(&mut self, gflops: f64) {
@@ -176,8 +187,8 @@ impl Report {
             "# Golden and the diff engine beside their peers, {}\n\n\
              Written by `cargo xtask peers`: one run, each pair taking turns (A B B A), {} threads each, the best of each\n\
              side. Ratios of one run hold; absolute times of two runs do not compare.\n\n\
-             - machine: {}\n- commit: {}\n- versions: {}\n\n",
-            self.date, self.threads, self.machine, self.commit, self.versions
+             - machine: {}\n- commit: {}\n- versions: {}\n{}\n",
+            self.date, self.threads, self.machine, self.commit, self.versions, self.held
         );
         if self.fma.is_empty() {
             out.push_str("Only the model was measured in this run.\n\n");
@@ -324,6 +335,10 @@ impl Report {
                 e.rate / e.ceiling * 100.0,
                 e.spread
             );
+        }
+        if self.compared.is_empty() {
+            out.push('\n');
+            return;
         }
         out.push_str("\n| peer | GB/s | beside our | we are |\n|---|---|---|---|\n");
         for c in &self.compared {

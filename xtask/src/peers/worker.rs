@@ -1,7 +1,10 @@
 //! A program that measures on request: a command line in, a JSON line out.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -12,11 +15,30 @@ pub(super) struct Worker {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
+    log: Log,
+}
+
+/// Answers as they come, one JSON line each; or nothing.
+#[derive(Clone, Default)]
+pub(super) struct Log(Option<Arc<File>>);
+
+impl Log {
+    pub(super) fn open(path: Option<&Path>) -> Result<Self> {
+        let open = |path: &Path| File::create(path).with_context(|| format!("failed to write {}", path.display()));
+        Ok(Self(path.map(open).transpose()?.map(Arc::new)))
+    }
+
+    fn note(&self, who: &str, command: &str, answer: &Value) -> Result<()> {
+        if let Some(file) = &self.0 {
+            writeln!(&**file, "{}", serde_json::json!({"program": who, "command": command, "answer": answer}))?;
+        }
+        Ok(())
+    }
 }
 
 impl Worker {
     /// Starts it and waits until it is ready.
-    pub(super) fn start(name: &str, command: &mut Command) -> Result<(Self, Value)> {
+    pub(super) fn start(name: &str, command: &mut Command, log: &Log) -> Result<(Self, Value)> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -24,8 +46,9 @@ impl Worker {
             .with_context(|| format!("failed to start {name}"))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("a piped output")?);
-        let mut worker = Self { name: name.to_owned(), child, input, output };
+        let mut worker = Self { name: name.to_owned(), child, input, output, log: log.clone() };
         let ready = worker.answer()?;
+        worker.log.note(name, "", &ready)?;
         Ok((worker, ready))
     }
 
@@ -35,7 +58,9 @@ impl Worker {
         writeln!(input, "{command}")
             .and_then(|()| input.flush())
             .with_context(|| format!("{} has ended", self.name))?;
-        self.answer().with_context(|| format!("{}: {command}", self.name))
+        let answer = self.answer().with_context(|| format!("{}: {command}", self.name))?;
+        self.log.note(&self.name, command, &answer)?;
+        Ok(answer)
     }
 
     /// One command's time in seconds.

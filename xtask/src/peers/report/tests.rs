@@ -9,7 +9,7 @@ fn dates() {
 
 #[test]
 fn goals_are_judged_in_their_direction() {
-    let mut report = Report::new(Path::new("."), 2).unwrap();
+    let mut report = Report::new(Path::new("."), 2, None).unwrap();
     report.goal("P1", "speed", 7.0, 6.0, true);
     report.goal("P1", "memory", 0.7, 0.6, false);
     report.goal("P1", "unexplained", 0.0, 0.0, false);
