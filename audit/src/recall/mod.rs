@@ -32,7 +32,7 @@ use crate::lockstep::Walk;
 use crate::record::{read_rows, rows as write_rows};
 use crate::{Candidate, Lockstep, Result};
 
-pub use run::recall;
+pub use run::{recall, recall_until};
 
 /// Answers of one candidate as a run left them.
 #[derive(Debug, Clone, PartialEq)]
