@@ -83,7 +83,10 @@ mod tests {
         let same = note(&[row("attn.q", Some(0.0)), row("attn.o", None)]).unwrap();
         assert_eq!(same, "run twice: the same bits in all 1 compared rows");
         let apart = note(&[row("attn.q", Some(0.0)), row("attn.o", Some(2e-4)), row("out", Some(1e-4))]).unwrap();
-        assert!(apart.starts_with("run twice: 2 of 3 compared rows differ, at most by 2.0e-4 (attn.o, layer 3,"), "{apart}");
+        assert!(
+            apart.starts_with("run twice: 2 of 3 compared rows differ, at most by 2.0e-4 (attn.o, layer 3,"),
+            "{apart}"
+        );
         assert!(note(&[row("attn.q", Some(f64::NAN))]).unwrap().contains("NaN"));
     }
 }

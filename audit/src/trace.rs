@@ -74,7 +74,9 @@ fn not_comparable(job: &Job<'_>, subject: &TraceJob) -> Option<Finding> {
     }
     if let Some(again) = &subject.rerun {
         if again.same_model(config, weights) == SameModel::Different {
-            return unproven("the rerun is of other weights than the trace (sha256 differs): nothing was compared".into());
+            return unproven(
+                "the rerun is of other weights than the trace (sha256 differs): nothing was compared".into(),
+            );
         }
         if let Some(place) = other_ids(again, trace.requests()) {
             return unproven(format!("the rerun's ids differ: {place}: nothing was compared"));

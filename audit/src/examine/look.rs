@@ -6,8 +6,8 @@ use karat_bundle::{DerivationRow, FirstBad, KvShares};
 use karat_diff::Tolerance;
 use karat_diff::tolerance::{DERIVED, F32_MAX_OVER_MAX, ROUNDINGS, root_sum};
 use karat_seam::{
-    Data, Error as SeamError, Kv, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing, RowId,
-    Site, Streams, Tap, Tensor,
+    Data, Error as SeamError, Kv, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing,
+    RowId, Site, Streams, Tap, Tensor,
 };
 
 use crate::candidate::Candidate;
@@ -147,9 +147,12 @@ impl<'a> Look<'a> {
             let written = match self.golden.op(spec.op, &operands, &rows) {
                 Ok(written) => written,
                 // A trace may show operands of another shape or type: other rows of the table say so.
-                Err(SeamError::Unsupported { .. } | SeamError::Request(_) | SeamError::Shape { .. } | SeamError::Dtype { .. })
-                    if self.candidate.holds.is_some() =>
-                {
+                Err(
+                    SeamError::Unsupported { .. }
+                    | SeamError::Request(_)
+                    | SeamError::Shape { .. }
+                    | SeamError::Dtype { .. },
+                ) if self.candidate.holds.is_some() => {
                     continue;
                 }
                 Err(other) => return Err(other.into()),

@@ -40,7 +40,11 @@ pub(super) fn of(setup: &Lockstep<'_>, look: &Look<'_>, op: &OpError) -> Vec<Sig
     // Blocks as quantisers and tiles cut a row, and as pages cut positions.
     let columns = BLOCKS.map(|n| (n, format!("{n}-column block")));
     let fits = |n: usize| width > n && width.is_multiple_of(n) && !tap.is_ragged();
-    parts.extend(columns.iter().filter(|(n, _)| fits(*n)).map(|(n, kind)| Parts { kind, count: width / n, labels: &[] }));
+    parts.extend(columns.iter().filter(|(n, _)| fits(*n)).map(|(n, kind)| Parts {
+        kind,
+        count: width / n,
+        labels: &[],
+    }));
     let places = PAGES.map(|n| (format!("{n}{BY_PLACE}"), positions.iter().map(|p| p / n).collect::<Vec<u32>>()));
     parts.extend(places.iter().map(|(kind, labels)| Parts { kind, count: 1, labels }));
     let constants: Vec<(&str, f64)> = setup.facts.constants.iter().map(|(n, v)| (n.as_str(), *v)).collect();

@@ -123,8 +123,7 @@ impl Failing {
         let ids: Vec<u32> = kept.iter().filter_map(|i| self.ids.get(*i).copied()).collect();
         let experts: Vec<i64> = self.experts(&kept).into_iter().collect();
         tensors.extend(weights::of(checkpoint, self.l, self.op, &ids, &experts)?);
-        let allowed: BTreeMap<&str, f64> =
-            [(self.tap.name(), self.allowed.unwrap_or(0.0))].into();
+        let allowed: BTreeMap<&str, f64> = [(self.tap.name(), self.allowed.unwrap_or(0.0))].into();
         let constants = constants(config, self.l);
         let mut said = self.said.clone();
         if kept.len() < self.rows.len() {

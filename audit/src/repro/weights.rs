@@ -7,7 +7,13 @@ use karat_reference::Rope;
 use karat_seam::{Op, Tensor};
 
 /// Weights of `op` in layer `l`: `ids` are the ids of the rows (hash routing), `experts` those that the rows chose.
-pub(super) fn of(checkpoint: &Checkpoint, l: u16, op: Op, ids: &[u32], experts: &[i64]) -> Result<Vec<(String, Tensor)>> {
+pub(super) fn of(
+    checkpoint: &Checkpoint,
+    l: u16,
+    op: Op,
+    ids: &[u32],
+    experts: &[i64],
+) -> Result<Vec<(String, Tensor)>> {
     let config = checkpoint.config();
     let full = |name: &str| format!("layers.{l}.{name}");
     let mut out = Vec::new();

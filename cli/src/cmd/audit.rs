@@ -199,10 +199,7 @@ pub(crate) fn patch_list(list: Option<&str>, without: &[String]) -> Result<Vec<S
 
 fn refuse_later(args: &Audit) -> Result<()> {
     let later = &args.later;
-    refuse_given(&[
-        ("--endpoint", later.endpoint.is_some()),
-        ("--api", later.api.is_some()),
-    ])?;
+    refuse_given(&[("--endpoint", later.endpoint.is_some()), ("--api", later.api.is_some())])?;
     match args.backend.as_deref() {
         None | Some("auto" | "cpu") => Ok(()),
         Some("cuda") => Err(not_yet("--backend cuda")),

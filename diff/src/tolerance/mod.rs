@@ -158,7 +158,7 @@ impl Tolerance {
     /// terms cancel keeps their errors, not their size, so relative to what is left four roundings may be less than the plan
     /// itself must cost. Never more than the factor of four on what was derived.
     pub fn raised(self, derived: f64, effective_rows: f64) -> Self {
-        let value = derived * (DERIVED * chance(effective_rows)).min(ROUNDINGS);
+        let value = (DERIVED * derived * chance(effective_rows)).min(ROUNDINGS * derived);
         if self.measure != Measure::RelL2 || !derived.is_finite() || value <= self.value {
             return self;
         }

@@ -139,7 +139,10 @@ fn a_sum_that_cancels_is_judged_by_what_is_left_of_it() {
     let four = Tolerance::provisional(Claims::Official, Tap::AttnIndexScore, None);
     // Four roundings are 0.48 or so; the plan costs 0.3 on these rows, and many carry it: 1.5 times that.
     let many = four.raised(0.4, 1e6);
-    assert!((many.value / (0.6 * (4.0 * std::f64::consts::FRAC_1_SQRT_2 * 1e-3).exp()) - 1.0).abs() < 1e-12, "{many:?}");
+    assert!(
+        (many.value / (0.6 * (4.0 * std::f64::consts::FRAC_1_SQRT_2 * 1e-3).exp()) - 1.0).abs() < 1e-12,
+        "{many:?}"
+    );
     assert!(!many.provisional && many.predicted == 0.4);
     // One row carries it: four times, not 25 times.
     assert!((four.raised(0.4, 1.0).value - 1.6).abs() < 1e-12);

@@ -57,8 +57,10 @@ pub(super) fn sequential(rows: &[RecallRow], limit: &Limit, set: &str, delta: f6
     let conversations = in_order(of_set);
     let (b, s) = (bounds(&conversations), Sequential::of(&conversations, limit.bound(), delta));
     let after = s.decided_after().map(|n| format!(", decided after {n}")).unwrap_or_default();
-    let detail =
-        format!("{} lost, {} gained of {} answers in {} conversations{after}", b.lost, b.gained, b.answers, s.conversations);
+    let detail = format!(
+        "{} lost, {} gained of {} answers in {} conversations{after}",
+        b.lost, b.gained, b.answers, s.conversations
+    );
     Some(Sample {
         value: if b.answers > 0 { s.mean } else { f64::NAN },
         upper: Some(s.upper),
