@@ -52,7 +52,7 @@ def mix_out(h, post, comb, y):
     return post[..., None] * y[:, None] + torch.einsum("njk,njd->nkd", comb, h)
 # --- best(
 def best(scores, k):  # the larger first, then the lower index
-    return scores.sort(-1, descending=True, stable=True).indices[..., :k]
+    return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
 # === hc_attn.pre
 pre, post, comb, x = mix_in(t("operand.out"))
 return {"hc_attn.pre": pre, "hc_attn.post": post, "hc_attn.comb": comb, "hc_attn.collapsed": x}
