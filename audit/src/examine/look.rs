@@ -119,13 +119,15 @@ impl<'a> Look<'a> {
         let seq = seq as u32;
         let mut kv = None;
         if let Some(shown) = Shown::of(&seen, l, seq) {
-            let [mut on_kv2, mut on_both] = [(); 2].map(|()| Recorder::new(|site| site.tap == Tap::AttnOut));
+            let [mut on_kv, mut on_kv2, mut on_both] =
+                [(); 3].map(|()| Recorder::new(|site| site.tap == Tap::AttnOut));
             let (kv2, routing) = (Kv::Given(&shown), Routing::Forced(&theirs));
             golden.run(&mut [
+                Lane { routing, ..Lane::new(&x, &mut on_kv) },
                 Lane { kv: kv2, routing, ..Lane::new(&x, &mut on_kv2) },
                 Lane { kv: kv2, routing, ..Lane::new(&aligned, &mut on_both) },
             ])?;
-            kv = shares(Site::layer(l, Tap::AttnOut), seq, [&on_x, &on_x2, &on_kv2, &on_both, &seen]);
+            kv = shares(Site::layer(l, Tap::AttnOut), seq, [&on_kv, &on_x2, &on_kv2, &on_both, &seen]);
         }
         let ops = Vec::new();
         let mut look = Self { l, seq, candidate, x, x2, golden, seen, on_x, on_x2, free, forced, ops, kv };
