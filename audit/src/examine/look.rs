@@ -119,8 +119,7 @@ impl<'a> Look<'a> {
         let seq = seq as u32;
         let mut kv = None;
         if let Some(shown) = Shown::of(&seen, l, seq) {
-            let [mut on_kv, mut on_kv2, mut on_both] =
-                [(); 3].map(|()| Recorder::new(|site| site.tap == Tap::AttnOut));
+            let [mut on_kv, mut on_kv2, mut on_both] = [(); 3].map(|()| Recorder::new(|site| site.tap == Tap::AttnOut));
             let (kv2, routing) = (Kv::Given(&shown), Routing::Forced(&theirs));
             golden.run(&mut [
                 Lane { routing, ..Lane::new(&x, &mut on_kv) },
