@@ -202,9 +202,13 @@ impl Numbers<'_> {
         let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
         let is_stock = !predict::is_reached(site.tap, phase, &at.candidate.patches);
         let before = tolerance.value;
-        // What stock's roundings cost a patched path pays too, or as much for others.
         let tolerance = match derived {
-            Some((derived, rows)) if is_stock => tolerance.tightened(derived, rows).raised(derived, rows),
+            Some((derived, rows)) if is_stock => tolerance.tightened(derived, rows),
+            _ => tolerance,
+        };
+        // Index scores are sums of signed products: what is left of one that cancels keeps the errors of all its terms. A
+        // patched path pays what stock's roundings cost too, or as much for others.
+        let tolerance = match derived.filter(|_| site.tap == Tap::AttnIndexScore) {
             Some((derived, rows)) => tolerance.raised(derived, rows),
             None => tolerance,
         };

@@ -105,7 +105,7 @@ fn tolerances(taps: &[TapRow]) -> String {
         n => format!(" ({n} more: derived is looser, and the provisional one is kept)"),
     };
     if raised > 0 {
-        kept.push_str(&format!(", {raised} raised to that: four roundings are less than the plan itself costs there"));
+        kept.push_str(&format!(", {raised} of index scores raised to what the plan itself costs"));
     }
     format!(
         "{derived} of {} tolerances are derived, 1.5 times what the stock plan's roundings cost on golden{kept}; \

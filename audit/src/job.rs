@@ -93,6 +93,7 @@ impl Inputs {
 }
 
 /// An audit.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Job<'a> {
     /// The model.
     pub checkpoint: Arc<Checkpoint>,

@@ -124,7 +124,7 @@ table! {
         /// Where the tolerance comes from: derived (1.5 times what the numeric plan's roundings cost on golden, times exp(2.83/sqrt(effective_rows)) for chance), provisional
         /// (four one-rounding errors, or four times a patch's claim), tighter (provisional, since the derived one is
         /// looser), or raised (1.5 times the derived error and chance, four times at most, where that is more than the provisional
-        /// tolerance: a sum that cancels); empty when not gated, or gated by a count.
+        /// tolerance: index scores, sums that cancel); empty when not gated, or gated by a count.
         basis: String,
         /// rel-L2 that the roundings of the numeric plan cost here, within the layer: golden with noise of their size against
         /// golden. Empty where nothing was derived.

@@ -3,8 +3,8 @@
 //! A **provisional** tolerance is 1e-5 of the tap's largest value for a path that claims f32, else four times the typical
 //! error of one rounding of the coarsest kind on the way to the tap. A **derived** one is 1.5 times the error that the
 //! roundings of the path's numeric plan must cost, measured on golden's own values ([`quantise`]). A derived tolerance
-//! tightens a provisional one ([`Tolerance::tightened`]). It loosens one only where the plan must cost more on golden's own
-//! values than the four roundings allow ([`Tolerance::raised`]), never by what a candidate shows.
+//! tightens a provisional one ([`Tolerance::tightened`]). It loosens one only for sums that cancel, where the plan must cost more on
+//! golden's own values than the four roundings allow ([`Tolerance::raised`]), never by what a candidate shows.
 
 mod claims;
 pub mod quantise;
