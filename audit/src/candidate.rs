@@ -32,6 +32,8 @@ pub struct Candidate<'a> {
     pub together: Option<(&'a dyn Together, usize)>,
     /// What its roundings can be derived from, where its numeric plan is known; of the first candidate only.
     pub rules: Option<Rules<'a>>,
+    /// The same engine once more, where its own noise is to be measured.
+    pub rerun: Option<&'a dyn Path>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
     pub holds: Option<Arc<[RowId]>>,
 }
@@ -52,6 +54,7 @@ impl<'a> Candidate<'a> {
             calls: None,
             together: None,
             rules: None,
+            rerun: None,
             holds: None,
         }
     }

@@ -24,6 +24,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) golden: &'a Recorded,
     /// R(x') in f64, same decisions.
     pub(crate) floor: Option<&'a Recorded>,
+    /// The candidate's rerun.
+    pub(crate) again: Option<&'a Recorded>,
     /// False where R(x) made other decisions that the tap's axes follow (expert slots): no split then.
     pub(crate) splittable: bool,
 }
@@ -58,7 +60,7 @@ pub(crate) fn tap(at: &Context<'_>, site: Site, seen: Seen<'_>) -> Result<Vec<Ta
         return Ok(Vec::new());
     }
     let name = site.to_string();
-    let width = [Some(seen.candidate), seen.on_x2, Some(seen.golden), seen.floor]
+    let width = [Some(seen.candidate), seen.on_x2, Some(seen.golden), seen.floor, seen.again]
         .into_iter()
         .flatten()
         .map(|r| r.tensor.width())
@@ -90,7 +92,9 @@ pub(crate) fn tap(at: &Context<'_>, site: Site, seen: Seen<'_>) -> Result<Vec<Ta
         (Some(a), Some(b)) => Some(measure(&name, a, b, Storage::F32, &grid)?),
         _ => None,
     };
-    let all = Numbers { rows: &rows, phases: &phases, measured, split: parts, noise, judged: on_x2.is_some() };
+    let again = seen.again.and_then(|again| align::take(site.tap, again, &rows, width)).map(align::narrow);
+    let rerun = again.map(|again| measure(&name, &candidate, &again, Storage::F32, &grid)).transpose()?;
+    let all = Numbers { rows: &rows, phases: &phases, measured, split: parts, noise, rerun, judged: on_x2.is_some() };
     Ok(all.table(at, site, &candidate))
 }
 
@@ -100,6 +104,7 @@ struct Numbers<'a> {
     measured: Measured,
     split: Option<Split>,
     noise: Option<Measured>,
+    rerun: Option<Measured>,
     judged: bool,
 }
 
@@ -196,18 +201,27 @@ impl Numbers<'_> {
         let mine = self.rows.iter().zip(self.phases).filter(|(_, p)| **p == phase).map(|(row, _)| row);
         let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
         let is_stock = !predict::is_reached(site.tap, phase, &at.candidate.patches);
-        let tolerance = match derived.filter(|_| is_stock) {
-            Some((derived, rows)) => tolerance.tightened(derived, rows),
+        let before = tolerance.value;
+        let tolerance = match derived {
+            Some((derived, rows)) if is_stock => tolerance.tightened(derived, rows),
+            _ => tolerance,
+        };
+        // Index scores are sums of signed products: what is left of one that cancels keeps the errors of all its terms. A
+        // patched path pays what stock's roundings cost too, or as much for others.
+        let tolerance = match derived.filter(|_| site.tap == Tap::AttnIndexScore) {
+            Some((derived, rows)) => tolerance.raised(derived, rows),
             None => tolerance,
         };
         (row.derived, row.effective_rows) = derived.unzip();
         row.basis = match derived {
+            Some(_) if tolerance.value > before => "raised",
             Some(_) if !tolerance.provisional => "derived",
             Some(_) if is_stock => "tighter",
             _ => "provisional",
         }
         .to_string();
         row.floor = floor(tolerance.measure);
+        row.rerun = self.rerun.as_ref().map(|n| tolerance.measure.of(&Metrics::of(&n.class(phase as u32))));
         row.predicted = Some(tolerance.predicted);
         row.tolerance = Some(tolerance.value);
         row.ratio_to_predicted = Some(value / tolerance.predicted);

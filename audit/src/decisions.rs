@@ -6,7 +6,7 @@ use karat_bundle::{FlipRow, TapRow};
 use karat_diff::Claims;
 use karat_diff::discrete::{self, Decisions, Flip};
 use karat_diff::logits::expected_flip_probability;
-use karat_diff::tolerance::Measure;
+use karat_diff::tolerance::{Measure, root_sum};
 use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
 use rayon::prelude::*;
 
@@ -116,7 +116,10 @@ fn tap_rows(
     };
     let noise = |flip: &Flip, phase: Phase| {
         let pair = operands.and_then(|o| o.of_pair(at, phase, flip.row, [flip.golden, flip.candidate]));
-        pair.or_else(|| Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, flip.row)))
+        pair.or_else(|| {
+            let own = derived(at, score_tap, &rows, flip.row);
+            Some(predicted_noise(at, score_tap, phase, raw.as_ref()?, flip.row, own))
+        })
     };
     let noises: Vec<Option<f64>> =
         decisions.flips.par_iter().map(|flip| noise(flip, at.phase(site.tap, rows[flip.row]))).collect();
@@ -138,11 +141,27 @@ fn tap_rows(
 ///
 /// An index score is a product of two quantised vectors: measured on random data, its error is 0.18 of the scores' size
 /// with FP4 operands and 0.045 with FP8 (spec 2.8). Otherwise the tap's predicted error is taken. Experts are decided
-/// by sqrt(softplus(logit)), whose slope is at most 0.32.
-pub(crate) fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &Tensor, row: usize) -> f64 {
+/// by sqrt(softplus(logit)), whose slope is at most 0.32. `derived` is what the plan's roundings cost this row's scores, as
+/// a relative error: where the layer amplifies what it rounds, that is more than one rounding. Patches bring errors of
+/// their own on top, which add up in squares.
+pub(crate) fn predicted_noise(
+    at: &Context<'_>,
+    score: Tap,
+    phase: Phase,
+    raw: &Tensor,
+    row: usize,
+    derived: Option<f64>,
+) -> f64 {
     let claims = at.candidate.claims;
     let tolerance = predict::tolerance(claims, score, phase, &at.candidate.patches, |_| None);
-    let predicted = tolerance.value / karat_diff::tolerance::ROUNDINGS;
+    let one = tolerance.value / karat_diff::tolerance::ROUNDINGS;
+    let predicted = match derived {
+        Some(derived) => {
+            let claimed = predict::claimed(score, phase, &at.candidate.patches);
+            one.max(root_sum(claimed.chain([derived])))
+        }
+        None => one,
+    };
     let relative = match (score, claims) {
         (Tap::AttnIndexScore, Claims::Official) => predicted.max(0.18),
         (Tap::AttnIndexScore, Claims::Sglang | Claims::Vllm) => predicted.max(0.045),
@@ -156,6 +175,15 @@ pub(crate) fn predicted_noise(at: &Context<'_>, score: Tap, phase: Phase, raw: &
         Measure::RelL2 => (finite.iter().map(|v| v * v).sum::<f64>() / finite.len().max(1) as f64).sqrt(),
     };
     relative * size
+}
+
+/// Relative error that the plan's roundings cost a row of scores: of the row itself or of all rows, whichever is more (one
+/// draw of noise may be small).
+fn derived(at: &Context<'_>, score: Tap, rows: &[RowId], row: usize) -> Option<f64> {
+    let predicted = at.predicted?;
+    let (own, _) = predicted.over(score, rows.get(row).into_iter())?;
+    let (all, _) = predicted.over(score, rows.iter())?;
+    Some(own.max(all))
 }
 
 fn row_values(tensor: &Tensor, row: usize) -> Vec<f64> {

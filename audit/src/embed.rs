@@ -9,7 +9,7 @@ use crate::layer::{Lanes, Made, compare_block};
 use crate::lockstep::{Walk, not_state};
 use crate::progress::Steps;
 use crate::record::Record;
-use crate::{Result, align};
+use crate::{Result, align, rerun};
 
 /// Embeds on every path and compares: nothing comes in before, so golden's own embedding is R(x').
 pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> {
@@ -41,6 +41,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
             Err(SeamError::Unsupported { .. }) => None,
             Err(other) => return Err(other.into()),
         };
+        rerun::block(walk, i, Block::Embed)?;
         walk.out.wall[1] += start.elapsed().as_secs_f64();
         let start = Instant::now();
         let x = walk.x.values()?;

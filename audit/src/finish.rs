@@ -11,6 +11,7 @@ use karat_seam::Phase;
 
 use crate::job::{Job, peak_memory};
 use crate::lockstep::Outcome;
+use crate::rerun;
 
 /// Fills in what follows from other rows (stock's share, verdicts), judges, and makes the bundle whole.
 pub(crate) fn bundle(
@@ -25,6 +26,7 @@ pub(crate) fn bundle(
     run.policy = Policy::default();
     run.findings = outcome.findings;
     outcome.notes.push(tolerances(&outcome.taps));
+    outcome.notes.extend(rerun::note(&outcome.taps));
     let has_rows = !job.inputs.requests.seqs.is_empty();
     if has_rows && outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
         let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
@@ -94,17 +96,21 @@ fn tolerances(taps: &[TapRow]) -> String {
     let rule = "four one-rounding errors, four claims of a patch, or 1e-5 of a tap's largest value";
     let count = |basis: &str| taps.iter().filter(|r| r.basis == basis).count();
     let (derived, tighter, provisional) = (count("derived"), count("tighter"), count("provisional"));
-    if derived + tighter == 0 {
+    let raised = count("raised");
+    if derived + tighter + raised == 0 {
         return format!("tolerances are provisional: {rule}");
     }
-    let kept = match tighter {
+    let mut kept = match tighter {
         0 => String::new(),
         n => format!(" ({n} more: derived is looser, and the provisional one is kept)"),
     };
+    if raised > 0 {
+        kept.push_str(&format!(", {raised} of index scores raised to what the plan itself costs"));
+    }
     format!(
         "{derived} of {} tolerances are derived, 1.5 times what the stock plan's roundings cost on golden{kept}; \
          {provisional} are provisional: {rule}",
-        derived + tighter + provisional,
+        derived + tighter + raised + provisional,
     )
 }
 

@@ -17,7 +17,7 @@ use crate::pass::{self, Group};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::{Noise, Record};
-use crate::{Result, align, decisions, head_flips, recall};
+use crate::{Result, align, decisions, head_flips, recall, rerun};
 
 /// Ids whose overlap is measured.
 const TOP_K: usize = 10;
@@ -83,6 +83,9 @@ fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usi
         Group::Together(together, members) => together.head(members, lanes),
         Group::Alone(path) => path.head(lanes).map(|_| ()),
     })?;
+    for ran in &ran {
+        rerun::block(walk, ran.i, Block::Head)?;
+    }
     let made = |ran: pass::Ran| {
         let candidate = &walk.setup.candidates[ran.i];
         let mut record = Record::default();

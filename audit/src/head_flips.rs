@@ -32,7 +32,7 @@ pub(crate) fn rows(
         }
         let sigmas = decisions::sigmas(count * a.width());
         let bound =
-            |r: usize| sigmas * std::f64::consts::SQRT_2 * decisions::predicted_noise(at, site.tap, phase, &a, r);
+            |r: usize| sigmas * std::f64::consts::SQRT_2 * decisions::predicted_noise(at, site.tap, phase, &a, r, None);
         // A NaN margin or noise explains nothing.
         let is_explained = |r: usize| compared[r].flip_margin <= bound(r);
         let is_unexplained = |r: &usize| compared[*r].is_flip() && !is_explained(*r);

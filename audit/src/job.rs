@@ -1,6 +1,6 @@
 //! What an audit is asked to do, apart from the candidate.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -93,6 +93,7 @@ impl Inputs {
 }
 
 /// An audit.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Job<'a> {
     /// The model.
     pub checkpoint: Arc<Checkpoint>,
@@ -109,6 +110,10 @@ pub struct Job<'a> {
     /// Look again, closer, at the first bad place of a failed run. Not for a part of a run: the first bad place of the
     /// whole may be in another.
     pub second_look: bool,
+    /// Run the candidate once more, and measure how far the two runs are apart.
+    pub rerun: bool,
+    /// Where to write the op at fault with its operands and a torch script; it takes a second look to find one.
+    pub repro: Option<PathBuf>,
     /// Where earlier runs left what they found out.
     pub cache: Option<&'a Cache>,
     /// Threads.
@@ -139,6 +144,8 @@ impl<'a> Job<'a> {
             layers: None,
             floor: false,
             second_look: true,
+            rerun: false,
+            repro: None,
             cache: None,
             threads: 1,
             producer: String::new(),
@@ -154,6 +161,7 @@ impl<'a> Job<'a> {
             checkpoint: self.checkpoint.clone(),
             inputs: Inputs::default(),
             taps: self.taps.clone(),
+            repro: self.repro.clone(),
             producer: self.producer.clone(),
             command: self.command.clone(),
             ..*self

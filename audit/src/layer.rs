@@ -18,7 +18,7 @@ use crate::pass::{self, Group, input};
 use crate::place::Place;
 use crate::progress::Steps;
 use crate::record::Record;
-use crate::{Error, Result, align, choices, decisions, own_error, own_ops};
+use crate::{Error, Result, align, choices, decisions, own_error, own_ops, rerun};
 
 /// Runs layer `l` on every path and compares it, as far as no earlier run did.
 pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Result<()> {
@@ -93,8 +93,9 @@ fn run_candidates(
     let mut all = Vec::new();
     for pass::Ran { i, before, streams, is_supported } in ran {
         let start = Instant::now();
+        rerun::block(walk, i, Block::Layer(l))?;
         let (candidate, runner) = (&walk.setup.candidates[i], &mut walk.runners[i]);
-        walk.passes += u64::from(is_supported);
+        walk.passes += u64::from(is_supported) * if candidate.rerun.is_some() { 2 } else { 1 };
         let mut record = Record::default();
         if streams.is_none() {
             let who = candidate.path.name();
@@ -207,7 +208,8 @@ fn compare_candidate(
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-        let at = Context { candidate, place: &place, ratio: facts.ratio, input: &BTreeMap::new(), predicted: None };
+        let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted);
+        let at = Context { candidate, place: &place, ratio, input, predicted };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
         let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
@@ -250,7 +252,8 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
         let at = Context { candidate, place: &place, ratio, input, predicted: lanes.predicted };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
-        let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), splittable };
+        let again = rerun::shown(walk, i, site, seq);
+        let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), again, splittable };
         part.taps.extend(compare::tap(&at, site, seen)?);
     }
     Ok(part)

@@ -39,6 +39,8 @@ mod predict;
 mod progress;
 mod recall;
 mod record;
+mod repro;
+mod rerun;
 mod rotate;
 mod storage;
 mod trace;
@@ -65,7 +67,8 @@ pub use patch_rows::Calls;
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
-pub use recall::{recall, recall_of};
+pub use recall::{recall, recall_of, recall_until};
+pub use repro::free as repro_place;
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};
 

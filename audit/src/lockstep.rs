@@ -82,11 +82,13 @@ pub(crate) struct Runner {
     pub(crate) seen: Recorder,
     /// Its decisions there.
     pub(crate) choices: Choices,
+    /// Streams of the rerun, and what its last block showed.
+    pub(crate) again: (Option<Streams>, Option<Recorder>),
 }
 
 impl Runner {
     fn new() -> Self {
-        Self { x: None, x_golden_rows: None, seen: Recorder::all(), choices: Choices::default() }
+        Self { x: None, x_golden_rows: None, seen: Recorder::all(), choices: Choices::default(), again: (None, None) }
     }
 }
 

@@ -12,7 +12,7 @@ use karat_seam::{Path as _, Phase, Together};
 use crate::effects::Effects;
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
-use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, Rules, finish, recall};
+use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, Rules, finish, recall, repro};
 
 /// Which low-precision path to audit.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +64,10 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let together = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?;
     let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
         names.into_iter().zip(&sets).zip(together.sets()).map(|((name, set), path)| (name, specs(set), path)).collect();
+    let second = match job.rerun {
+        true => Some(PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?),
+        false => None,
+    };
     let effects = Effects::of(job, subject)?;
     let counts: Vec<_> = paths.iter().map(|p| || calls(p.2)).collect();
     let candidates = paths
@@ -79,7 +83,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let numerics = p.2.numerics(Phase::Prefill);
             let is_plain = i == 0 && claims != Claims::F32 && numerics == p.2.numerics(Phase::Decode);
             let rules = is_plain.then_some(Rules { numerics, checkpoint });
-            Candidate { patches, history, rotates, calls, together, rules, ..Candidate::new(p.0.clone(), p.2, claims) }
+            let rerun = second.as_ref().map(|second| &second.sets()[i] as &dyn karat_seam::Path);
+            let new = Candidate::new(p.0.clone(), p.2, claims);
+            Candidate { patches, history, rotates, calls, together, rules, rerun, ..new }
         })
         .collect();
     let lockstep = Lockstep {
@@ -91,7 +97,8 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
-        cache: job.cache,
+        // What an earlier run left is no second run.
+        cache: job.cache.filter(|_| !job.rerun),
     };
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     finish::added_to_stock(&mut outcome.taps);
@@ -115,7 +122,8 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     };
     let mut bundle = finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64());
     if job.second_look {
-        pool.install(|| lockstep.examine(&mut bundle))?;
+        let failing = pool.install(|| lockstep.find(&mut bundle))?;
+        repro::leave(job, failing.as_ref())?;
     }
     bundle.run.wall_s.total = start.elapsed().as_secs_f64();
     Ok(bundle)

@@ -55,6 +55,11 @@ pub(crate) fn is_reached(tap: Tap, phase: Phase, patches: &[PatchSpec]) -> bool 
     patches.iter().any(|p| p.phases.contains(&phase) && p.reaches(tap))
 }
 
+/// Errors that are claimed for the patches that act in the phase and reach the tap.
+pub(crate) fn claimed(tap: Tap, phase: Phase, patches: &[PatchSpec]) -> impl Iterator<Item = f64> {
+    patches.iter().filter(move |p| p.phases.contains(&phase) && p.reaches(tap)).map(|p| p.claimed_error)
+}
+
 /// The tolerance of a tap: that of the claimed formats, widened where a patch with a larger claimed error reaches it.
 /// `floor` maps a measure to golden's own noise in it.
 pub(crate) fn tolerance(

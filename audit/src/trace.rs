@@ -13,7 +13,7 @@ use karat_trace::{SameModel, Trace, TracePath};
 
 use crate::job::{Inputs, Job};
 use crate::lockstep::Outcome;
-use crate::{Candidate, Error, Facts, Lockstep, Result, finish, recall};
+use crate::{Candidate, Error, Facts, Lockstep, Result, finish, recall, repro};
 
 /// A trace and what it claims.
 pub struct TraceJob {
@@ -21,6 +21,8 @@ pub struct TraceJob {
     pub trace: Arc<Trace>,
     /// Number formats that it claims.
     pub claims: Claims,
+    /// The same engine once more.
+    pub rerun: Option<Arc<Trace>>,
     /// Ids that it should have, when the caller knows.
     pub expected: Option<Requests>,
 }
@@ -37,10 +39,14 @@ pub fn requests_of(dir: &Path) -> Result<(Arc<Trace>, Inputs)> {
 /// Runs the audit. `job.inputs` are those of [`requests_of`].
 pub fn audit_trace(job: &Job<'_>, subject: &TraceJob) -> Result<Bundle> {
     let start = Instant::now();
-    let mut outcome = match not_comparable(job, subject) {
-        Some(finding) => Outcome { findings: vec![finding], ..Outcome::default() },
-        None => compare(job, subject).map_err(|e| blame(e, &subject.trace))?,
-    };
+    match not_comparable(job, subject) {
+        Some(finding) => Ok(whole(job, subject, Outcome { findings: vec![finding], ..Outcome::default() }, start)),
+        None => compare(job, subject, start).map_err(|e| blame(e, &subject.trace)),
+    }
+}
+
+/// The bundle of what was found.
+fn whole(job: &Job<'_>, subject: &TraceJob, mut outcome: Outcome, start: Instant) -> Bundle {
     let known = subject.trace.same_model(job.checkpoint.config_sha256(), job.checkpoint.weights_sha256());
     if known == SameModel::Unknown {
         outcome.notes.push("the trace does not say which weights it is of: taken on trust".to_string());
@@ -54,7 +60,7 @@ pub fn audit_trace(job: &Job<'_>, subject: &TraceJob) -> Result<Bundle> {
         claims: subject.claims.name().to_string(),
         patch_sets: vec!["trace".to_string()],
     };
-    Ok(finish::bundle(job, outcome, candidate, Vec::new(), start.elapsed().as_secs_f64()))
+    finish::bundle(job, outcome, candidate, Vec::new(), start.elapsed().as_secs_f64())
 }
 
 /// Why the trace and golden are not of the same thing, if so.
@@ -66,16 +72,30 @@ fn not_comparable(job: &Job<'_>, subject: &TraceJob) -> Option<Finding> {
         let model = job.checkpoint.label();
         return unproven(format!("the trace is of other weights than {model} (sha256 differs): nothing was compared"));
     }
-    let expected = subject.expected.as_ref()?;
-    let differs = trace.id_differences(expected).into_iter().next()?;
-    let place = match differs.position {
-        Some(position) => format!("sequence {}, position {position}", differs.sequence),
-        None => format!("sequence {} is on one side only", differs.sequence),
-    };
+    if let Some(again) = &subject.rerun {
+        if again.same_model(config, weights) == SameModel::Different {
+            return unproven(
+                "the rerun is of other weights than the trace (sha256 differs): nothing was compared".into(),
+            );
+        }
+        if let Some(place) = other_ids(again, trace.requests()) {
+            return unproven(format!("the rerun's ids differ: {place}: nothing was compared"));
+        }
+    }
+    let place = other_ids(trace, subject.expected.as_ref()?)?;
     unproven(format!("ids differ: {place}: nothing was compared"))
 }
 
-fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
+/// Where a trace holds other ids than these, if so.
+fn other_ids(trace: &Trace, expected: &Requests) -> Option<String> {
+    let differs = trace.id_differences(expected).into_iter().next()?;
+    Some(match differs.position {
+        Some(position) => format!("sequence {}, position {position}", differs.sequence),
+        None => format!("sequence {} is on one side only", differs.sequence),
+    })
+}
+
+fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> {
     let checkpoint = &job.checkpoint;
     let config = checkpoint.config();
     let requests = &job.inputs.requests;
@@ -89,8 +109,16 @@ fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
     let (backend, history) = ("trace".to_string(), if recorded { "recorded" } else { "cold" }.to_string());
     // The engines that quantise index vectors rotate them first, except vLLM (spec 2.8).
     let rotates = [matches!(subject.claims, Claims::Official | Claims::Sglang); 2];
+    let new = |trace: &Arc<Trace>| TracePath::new(trace.clone(), golden.blocks(), config.hc_mult, config.hidden_size);
+    let again = subject.rerun.as_ref().map(new).transpose()?;
+    if let Some(again) = again.as_ref().filter(|again| again.rows() != path.rows()) {
+        let error = ModelError::input("the rerun holds other rows than the trace").at(again.trace().label());
+        return Err(error.hint("record both with the same taps and positions").into());
+    }
+    let rerun = again.as_ref().map(|again| again as &dyn karat_seam::Path);
     let holds = Some(path.rows().into());
-    let candidate = Candidate { backend, history, rotates, holds, ..Candidate::new("trace", &path, subject.claims) };
+    let new = Candidate::new("trace", &path, subject.claims);
+    let candidate = Candidate { backend, history, rotates, rerun, holds, ..new };
     let lockstep = Lockstep {
         golden: &golden,
         floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
@@ -100,11 +128,18 @@ fn compare(job: &Job<'_>, subject: &TraceJob) -> Result<Outcome> {
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
-        cache: job.cache,
+        cache: job.cache.filter(|_| rerun.is_none()),
     };
-    let mut outcome = job.pool()?.install(|| lockstep.run(job.progress, job.stop))?;
+    let pool = job.pool()?;
+    let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     outcome.recall = recall::rows(job, &outcome.asked, &|_, _, _| Ok(Vec::new()))?;
-    Ok(outcome)
+    let mut bundle = whole(job, subject, outcome, start);
+    if job.second_look {
+        let failing = pool.install(|| lockstep.find(&mut bundle))?;
+        repro::leave(job, failing.as_ref())?;
+    }
+    bundle.run.wall_s.total = start.elapsed().as_secs_f64();
+    Ok(bundle)
 }
 
 /// A tensor of the trace that does not fit golden's is the trace's fault.

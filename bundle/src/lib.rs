@@ -25,11 +25,14 @@ pub use policy::{Date, Policy};
 pub use read::{read, read_table};
 pub use requests::{RequestRow, write_requests};
 pub use run::{
-    CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Table, Walls,
+    CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Stopped, Table,
+    Walls,
 };
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
 pub use tables::{DerivationRow, FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
-pub use verdict::{ChangePoint, Effect, Examination, Finding, FirstBad, Report, SignatureTest, Suspect, Verdict};
+pub use verdict::{
+    ChangePoint, Effect, Examination, Finding, FirstBad, KvShares, Report, SignatureTest, Suspect, Verdict,
+};
 pub use write::write;
 
 /// A whole bundle in memory.
@@ -67,6 +70,7 @@ impl Bundle {
             histories: &self.histories,
             findings: &self.run.findings,
             is_part: self.run.is_part(),
+            stopped: self.run.stopped,
             today: None,
         }
     }

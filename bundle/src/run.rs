@@ -60,6 +60,16 @@ pub struct Candidate {
     pub patch_sets: Vec<String>,
 }
 
+/// A run that ended when its sequential test of recall had decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stopped {
+    /// Conversations that ran.
+    pub after: u64,
+    /// Conversations that were asked for.
+    pub of: u64,
+}
+
 /// A speed patch: asked for, and what was seen of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -188,6 +198,9 @@ pub struct Run {
     /// Which parts of a partitioned run this is; nothing for a run that was never parted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
+    /// Where a sequential test of recall ended the run early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// What was found out beside the tables and bears on the verdict.
     pub findings: Vec<Finding>,
     /// What could not be judged, and what this run is no evidence for.

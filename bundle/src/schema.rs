@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{BadCell, tables};
 
 /// Version of the csv columns and of both json files. It changes when the schema hash does.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const SCHEMA_VERSION: u32 = 5;
 
 /// A column as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -122,14 +122,17 @@ table! {
         /// Moment: sum of H J.
         sum_cross: Option<f64>,
         /// Where the tolerance comes from: derived (1.5 times what the numeric plan's roundings cost on golden, times exp(2.83/sqrt(effective_rows)) for chance), provisional
-        /// (four one-rounding errors, or four times a patch's claim), or tighter (provisional, since the derived one is
-        /// looser); empty when not gated, or gated by a count.
+        /// (four one-rounding errors, or four times a patch's claim), tighter (provisional, since the derived one is
+        /// looser), or raised (1.5 times the derived error and chance, four times at most, where that is more than the provisional
+        /// tolerance: index scores, sums that cancel); empty when not gated, or gated by a count.
         basis: String,
         /// rel-L2 that the roundings of the numeric plan cost here, within the layer: golden with noise of their size against
         /// golden. Empty where nothing was derived.
         derived: Option<f64>,
         /// Rows that carry the derived error: (sum of d^2)^2 / sum of d^4. The fewer, the more chance may do.
         effective_rows: Option<f64>,
+        /// Distance of the same engine's rerun from this run, in the gate's unit: its own noise. Empty without a rerun.
+        rerun: Option<f64>,
     }
 }
 

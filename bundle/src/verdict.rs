@@ -156,6 +156,8 @@ pub struct Examination {
     pub op_predicted: f64,
     /// Share of the inherited error of the bad layer that other decisions bring; negative when forcing them adds to it.
     pub routing_share: Option<f64>,
+    /// KV as an input of the bad layer, where the candidate shows its own.
+    pub kv: Option<KvShares>,
     /// Every signature that was tested.
     pub signatures: Vec<SignatureTest>,
     /// Mean KL(golden || candidate), nats.
@@ -166,6 +168,25 @@ pub struct Examination {
     pub kl_with_golden_op: f64,
     /// Suspected layers, those first that take most of the KL with them when golden's stands in their place.
     pub effects: Vec<Effect>,
+}
+
+/// Attention's result `attn.out` on golden's and the candidate's streams x, x' and KV rows KV, KV': rel-L2, all with the
+/// candidate's decisions. A bad cache is told from a bad kernel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KvShares {
+    /// R(x') against R(x), each with KV of its own: what came in with the streams.
+    #[serde(with = "json::number")]
+    pub stream: f64,
+    /// R(x, KV') against R(x): what the candidate's cache brings by itself.
+    #[serde(with = "json::number")]
+    pub cache: f64,
+    /// R(x', KV') against R(x).
+    #[serde(with = "json::number")]
+    pub both: f64,
+    /// C(x') against R(x', KV'): what reads the cache.
+    #[serde(with = "json::number")]
+    pub kernel: f64,
 }
 
 /// A place where a series changes.

@@ -144,12 +144,21 @@ pub(crate) struct Audit {
     /// Measure golden's own noise (f32 against f64) for every row; always on where f32 is claimed
     #[arg(long)]
     pub(crate) floor: bool,
+    /// Run the candidate twice and measure how far the two runs are apart: a tolerance under 10 of that proves nothing
+    #[arg(long, conflicts_with = "candidate")]
+    pub(crate) rerun: bool,
+    /// When an op is at fault, write it with its operands, weights and expected results here, and a torch script
+    #[arg(long, value_name = "DIR", conflicts_with = "partition")]
+    pub(crate) repro: Option<PathBuf>,
     /// Judge this karat-trace/1 folder instead of the optimized path
     #[arg(long, value_name = "TRACE_DIR", requires = "claims")]
     pub(crate) candidate: Option<PathBuf>,
     /// Number formats that the trace or server claims: f32, bf16 (traces only), official, sglang or vllm
     #[arg(long, value_name = "FORMATS")]
     pub(crate) claims: Option<String>,
+    /// A trace of the same engine once more, for its own noise
+    #[arg(long, value_name = "TRACE_DIR", requires = "candidate")]
+    pub(crate) rerun_trace: Option<PathBuf>,
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -166,20 +175,6 @@ pub(crate) struct Audit {
     /// A running server in the place of the optimized path.
     #[command(flatten)]
     pub(crate) connect: crate::cmd::live::Connect,
-    /// Options of later versions, refused with a message.
-    #[command(flatten)]
-    pub(crate) later: LaterAudit,
-}
-
-/// Options of `karat audit` that are not in this version. They are known, so that the message can say so.
-#[derive(Debug, Args)]
-pub(crate) struct LaterAudit {
-    #[arg(long, hide = true)]
-    pub(crate) rerun: bool,
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub(crate) rerun_trace: Option<String>,
-    #[arg(long, hide = true, value_name = "DIR")]
-    pub(crate) repro: Option<String>,
 }
 
 /// Which path to record.
@@ -220,6 +215,9 @@ pub(crate) struct Recall {
     /// Share of answers whose loss must be ruled out (upper 95 % bound), in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     pub(crate) margin: f64,
+    /// End the run as soon as a sequential test of the margin has decided (wrong one time in 20 at most)
+    #[arg(long, conflicts_with = "golden")]
+    pub(crate) stop_early: bool,
     /// Write a bundle here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! How often the gate fails a run that is as it should be: `cargo run --release -p karat-tests --example false_alarms --
 //! [RUNS] [FIRST_SEED]` (200 runs by default). Every run has another model, other ids, turns, chunks and patches out of
 //! those that the committed table expects to pass, so that what the candidate computes differs from run to run. Prints the
-//! runs that fail with their first reason, the count, and the bound on the share that it supports; exits 1 with more than
+//! runs that fail with their reasons, the count, and the bound on the share that it supports; exits 1 with more than
 //! one failure in 200.
 #![expect(clippy::print_stdout, reason = "printing is what a tool is for")]
 
@@ -105,8 +105,8 @@ fn main() -> ExitCode {
         unproven += u64::from(verdict == Verdict::Unproven);
         if verdict.exit_code() == 1 {
             failed += 1;
-            let (patches, reason) = (subject.patches.join(","), bundle.verdict.reasons.first());
-            println!("seed {seed}, {}, {patches}: {}", subject.history, reason.map_or("", String::as_str));
+            let (patches, reasons) = (subject.patches.join(","), bundle.verdict.reasons.join("; "));
+            println!("seed {seed}, {}, {patches}: {reasons}", subject.history);
         }
     }
     let each = |i| Counts { answers: 1, lost: u64::from(i < failed), gained: 0 };

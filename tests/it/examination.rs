@@ -199,6 +199,9 @@ fn one_head_of_zeros_is_told_by_op_and_head() {
         }
     };
     let bundle = check(1, Tap::AttnO, zero, Op::Attend, &["zeros", "only head 2"]);
+    // What reads the cache is at fault, not what it holds.
+    let kv = bundle.verdict.examination.as_ref().unwrap().kv.clone().unwrap();
+    assert!(kv.kernel > 3.0 * kv.cache && kv.kernel > 0.1, "{kv:?}");
     let worst = bundle.taps.iter().filter(|r| r.part.starts_with("head.")).max_by(|a, b| {
         let of = |r: &&karat_bundle::TapRow| r.injected.unwrap_or(0.0);
         of(a).total_cmp(&of(b))
@@ -210,5 +213,8 @@ fn one_head_of_zeros_is_told_by_op_and_head() {
 fn rows_of_another_position_are_told() {
     // Prefill writes each row of a piece one place late.
     let late: Edit = |rows, width, values| values.copy_within(0..(rows.len() - 1) * width, width);
-    check(1, Tap::AttnKv, late, Op::KeyValue, &["stale, all by 1"]);
+    let bundle = check(1, Tap::AttnKv, late, Op::KeyValue, &["stale, all by 1"]);
+    // The cache is at fault, and what reads it does what it must.
+    let kv = bundle.verdict.examination.as_ref().unwrap().kv.clone().unwrap();
+    assert!(kv.cache > 3.0 * kv.kernel && kv.cache > 0.1 && kv.both > 0.1, "{kv:?}");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use karat_audit::{Inputs, Job, Quiet, Subject, expected_because, expected_verdict};
-use karat_bundle::PatchRow;
+use karat_bundle::{PatchRow, Verdict};
 use karat_model::Checkpoint;
 use karat_model::prompt::{Encoder, Tokenizer};
 use karat_optimized::{History, Plan, Stock, patches};
@@ -64,4 +64,19 @@ fn every_patch_gets_the_verdict_that_the_table_expects() {
         assert!(expected_because(patch.name, "official").is_some_and(|why| why.len() > 10), "{}", patch.name);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_page_lists_every_patch_under_its_expected_verdict() {
+    let page = include_str!("../../docs/patches.md");
+    let page = page.split("## Expected verdicts").nth(1).unwrap().split("\n## ").next().unwrap();
+    for (word, verdict) in [("pass", Verdict::Pass), ("unproven", Verdict::Unproven), ("fail", Verdict::Fail)] {
+        let listed = page.split(&format!("(`{word}`): ")).nth(1).unwrap().split(".\n").next().unwrap();
+        let mut listed: Vec<&str> = listed.split(',').map(|name| name.trim().trim_matches('`')).collect();
+        let names = patches().iter().map(|p| p.name);
+        let mut expected: Vec<&str> = names.filter(|p| expected_verdict(p, "official") == Some(verdict)).collect();
+        expected.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, expected, "{word}");
+    }
 }

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use karat_bundle::{DerivationRow, FirstBad};
+use karat_bundle::{DerivationRow, FirstBad, KvShares};
 use karat_diff::Tolerance;
 use karat_diff::tolerance::{DERIVED, F32_MAX_OVER_MAX, ROUNDINGS, root_sum};
 use karat_seam::{
-    Data, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing, RowId, Site, Streams, Tap,
-    Tensor,
+    Data, Error as SeamError, Kv, Lane, Layer, NoTaps, Op, OpSpec, Part, Path, Phase, Recorded, Recorder, Routing,
+    RowId, Site, Streams, Tap, Tensor,
 };
 
 use crate::candidate::Candidate;
 use crate::lockstep::{Lockstep, follows_slots};
 use crate::own_error::{operands, rel_l2};
+use crate::repro::Failing;
 use crate::{Result, align, choices, rotate};
+
+use super::cache::{Shown, shares};
 
 /// One op of golden on the operands that the candidate's had.
 pub(crate) struct OpError {
@@ -49,8 +52,10 @@ pub(crate) struct Look<'a> {
     /// R(x') with its own decisions, and with those of R(x).
     free: Recorder,
     forced: Recorder,
-    /// Every op, in op order.
+    /// Every op that can be asked, in op order.
     pub(crate) ops: Vec<OpError>,
+    /// What the candidate's KV rows bring, where it shows them.
+    pub(crate) kv: Option<KvShares>,
 }
 
 /// Runs a path up to layer `l`.
@@ -71,17 +76,32 @@ pub(super) fn through(layer: &dyn Layer, x: &Streams) -> Result<Option<Streams>>
     Ok(lanes[0].out.take().map(|out| out.streams))
 }
 
+/// What a trace holds of the streams that enter layer `l`; golden's where it has no embedding.
+fn stored(path: &dyn Path, l: u16, x: &Streams) -> Result<Option<Streams>> {
+    if l > 0 {
+        return through(&*path.layer(l - 1)?, x);
+    }
+    match path.embed(&mut NoTaps) {
+        Err(SeamError::Unsupported { .. }) => Ok(Some(x.clone())),
+        streams => Ok(Some(streams?)),
+    }
+}
+
 impl<'a> Look<'a> {
-    /// `None` when the bad place is in no layer, or the candidate does not tell what leaves its layers.
+    /// `None` when the bad place is in no layer, the candidate does not tell what enters it, or it is a trace that does not
+    /// hold every row.
     pub(crate) fn at(setup: &'a Lockstep<'a>, bad: &FirstBad, terms: &[DerivationRow]) -> Result<Option<Self>> {
         let Ok(l) = bad.layer.parse::<u16>() else { return Ok(None) };
-        let Some(candidate) = setup.candidates.iter().find(|c| c.patch_set == bad.patch_set && c.holds.is_none())
-        else {
-            return Ok(None);
-        };
+        let Some(candidate) = setup.candidates.iter().find(|c| c.patch_set == bad.patch_set) else { return Ok(None) };
         let requests = setup.golden.requests();
         let Some(seq) = requests.seqs.iter().position(|s| s.id == bad.sequence) else { return Ok(None) };
-        let (Some(x), Some(x2)) = (upto(setup.golden, l)?, upto(candidate.path, l)?) else { return Ok(None) };
+        let Some(x) = upto(setup.golden, l)? else { return Ok(None) };
+        let x2 = match &candidate.holds {
+            None => upto(candidate.path, l)?,
+            Some(rows) if *rows == x.rows => stored(candidate.path, l, &x)?,
+            Some(_) => None,
+        };
+        let Some(x2) = x2 else { return Ok(None) };
         let Some(aligned) = align::streams(&x2, &x.rows) else { return Ok(None) };
         let facts = setup.facts.layer(l);
         let [mut seen, mut on_x, mut on_x2, mut free, mut forced] =
@@ -97,7 +117,19 @@ impl<'a> Look<'a> {
             Lane { routing: Routing::Forced(&ours), ..Lane::new(&aligned, &mut forced) },
         ])?;
         let seq = seq as u32;
-        let mut look = Self { l, seq, candidate, x, x2, golden, seen, on_x, on_x2, free, forced, ops: Vec::new() };
+        let mut kv = None;
+        if let Some(shown) = Shown::of(&seen, l, seq) {
+            let [mut on_kv, mut on_kv2, mut on_both] = [(); 3].map(|()| Recorder::new(|site| site.tap == Tap::AttnOut));
+            let (kv2, routing) = (Kv::Given(&shown), Routing::Forced(&theirs));
+            golden.run(&mut [
+                Lane { routing, ..Lane::new(&x, &mut on_kv) },
+                Lane { kv: kv2, routing, ..Lane::new(&x, &mut on_kv2) },
+                Lane { kv: kv2, routing, ..Lane::new(&aligned, &mut on_both) },
+            ])?;
+            kv = shares(Site::layer(l, Tap::AttnOut), seq, [&on_kv, &on_x2, &on_kv2, &on_both, &seen]);
+        }
+        let ops = Vec::new();
+        let mut look = Self { l, seq, candidate, x, x2, golden, seen, on_x, on_x2, free, forced, ops, kv };
         let phase = if bad.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
         let is_of =
             |t: &&DerivationRow| t.sequence.is_empty() || (&t.sequence, &t.scenario) == (&bad.sequence, &bad.scenario);
@@ -113,7 +145,19 @@ impl<'a> Look<'a> {
             let at = (self.l, self.seq);
             let found = operands(spec, &*self.golden, &BTreeMap::new(), at, Some(&self.x2), &self.seen);
             let Some((operands, rows)) = found else { continue };
-            let written = self.golden.op(spec.op, &operands, &rows)?;
+            let written = match self.golden.op(spec.op, &operands, &rows) {
+                Ok(written) => written,
+                // A trace may show operands of another shape or type: other rows of the table say so.
+                Err(
+                    SeamError::Unsupported { .. }
+                    | SeamError::Request(_)
+                    | SeamError::Shape { .. }
+                    | SeamError::Dtype { .. },
+                ) if self.candidate.holds.is_some() => {
+                    continue;
+                }
+                Err(other) => return Err(other.into()),
+            };
             let mut golden = BTreeMap::new();
             for (tap, tensor) in written {
                 golden.insert(tap, self.rotated(tap, &rows, tensor));
@@ -199,14 +243,45 @@ impl<'a> Look<'a> {
     }
 
     /// The op to blame: the first whose own error its roundings don't explain; the writer of the bad tap where every op
-    /// explains its own.
-    pub(crate) fn suspect(&self, bad: &FirstBad) -> &OpError {
+    /// explains its own. `None` where that one could not be asked.
+    pub(crate) fn suspect(&self, bad: &FirstBad) -> Option<&OpError> {
         let named = self.ops.iter().find(|o| o.op.spec().name == bad.op);
         // Decisions may differ by noise: one is to blame only when the judged rows say so.
         let is_over =
             |o: &&OpError| (o.error.is_nan() || o.error > o.limit) && (!o.tap.is_discrete() || o.tap.name() == bad.tap);
         let first = self.ops.iter().find(is_over);
-        first.or(named).unwrap_or(&self.ops[0])
+        first.or(named)
+    }
+
+    /// All about an op that its repro needs; `None` where the candidate does not show its results whole.
+    pub(crate) fn failing(&self, op: &OpError, said: Vec<String>, ids: &[u32]) -> Option<Failing> {
+        let spec = op.op.spec();
+        let of = operands(spec, &*self.golden, &BTreeMap::new(), (self.l, self.seq), Some(&self.x2), &self.seen);
+        let (operands, rows) = of?;
+        let mut candidate = BTreeMap::new();
+        for (tap, golden) in &op.golden {
+            let Some(theirs) = self.seen.get(Site::layer(self.l, *tap), self.seq) else { continue };
+            let tensor = align::narrow(align::take(*tap, theirs, &theirs.rows, golden.width())?).into_owned();
+            if tensor.shape == golden.shape {
+                candidate.insert(*tap, Recorded { rows: theirs.rows.clone(), tensor });
+            }
+        }
+        let shown = candidate.get(&op.tap)?;
+        let rotates = |row: &RowId| rotate::is_rotated(op.tap) && self.candidate.rotates_in(self.phase(op.tap, *row));
+        let ids = rows.iter().map(|row| ids.get(row.pos as usize).copied().unwrap_or_default()).collect();
+        Some(Failing {
+            l: self.l,
+            op: op.op,
+            tap: op.tap,
+            allowed: (!op.tap.is_discrete()).then_some(op.limit),
+            rotated: shown.rows.iter().map(rotates).collect(),
+            golden: op.golden.clone(),
+            operands,
+            rows,
+            ids,
+            candidate,
+            said,
+        })
     }
 
     /// Share of the inherited error that other decisions bring: 1 - |H| with golden's decisions on x over |H| with its

@@ -4,6 +4,7 @@
 //! Everything runs again up to the bad layer; golden's ops then run one by one on the candidate's operands, so that an
 //! error is told from what came in. Nothing here changes a verdict.
 
+mod cache;
 mod cut;
 mod look;
 mod signs;
@@ -14,6 +15,7 @@ use karat_bundle::{Bundle, ChangePoint, Effect, Examination, FirstBad, Signature
 use karat_diff::change::change;
 
 use crate::lockstep::Lockstep;
+use crate::repro::Failing;
 use crate::{Error, Result};
 
 pub(crate) use look::{Look, OpError};
@@ -28,8 +30,13 @@ impl Lockstep<'_> {
     /// step, puts the suspects in the order of their effect, and adds rows for the parts of the bad tap. Does nothing
     /// when the verdict is another than `fail`, or no layer is at fault.
     pub fn examine(&self, bundle: &mut Bundle) -> Result<()> {
+        self.find(bundle).map(|_| ())
+    }
+
+    /// [`Lockstep::examine`]; the op at fault with its operands, where one was found.
+    pub(crate) fn find(&self, bundle: &mut Bundle) -> Result<Option<Failing>> {
         let Some(bad) = bundle.verdict.first_bad.clone().filter(|_| bundle.verdict.verdict == Verdict::Fail) else {
-            return Ok(());
+            return Ok(None);
         };
         let mut found = Examination { change_point: change_point(&bundle.taps, &bad), ..Examination::default() };
         let look = match Look::at(self, &bad, &bundle.derivations) {
@@ -39,18 +46,22 @@ impl Lockstep<'_> {
             Err(other) => return Err(other),
         };
         if let Some(look) = &look {
-            let worst = look.suspect(&bad);
+            found.routing_share = look.routing_share();
+            found.kv = look.kv.clone();
+            bundle.taps.extend(cut::rows(self, look, &bad));
+        }
+        let worst = look.as_ref().and_then(|look| Some((look, look.suspect(&bad)?)));
+        if let Some((look, worst)) = worst {
             found.op = worst.op.spec().name.to_string();
             found.tap = worst.tap.name().to_string();
             (found.op_error, found.op_predicted) = (worst.error, worst.predicted);
-            found.routing_share = look.routing_share();
             found.signatures = signs::of(self, look, worst);
-            bundle.taps.extend(cut::rows(self, look, &bad));
             let mut layers: Vec<u16> = vec![look.l];
             let of_set = bundle.verdict.suspects.iter().filter(|s| s.patch_set == bad.patch_set);
             layers.extend(of_set.filter_map(|s| s.layer.parse::<u16>().ok()).filter(|l| *l != look.l));
             layers.truncate(SUSPECTS);
-            if self.layers.is_none() {
+            // What a trace would have made of other streams nobody knows.
+            if self.layers.is_none() && look.candidate.holds.is_none() {
                 let swaps = swap::of(self, look, worst, &layers)?;
                 found.kl = swaps.as_is;
                 found.kl_with_golden_op = swaps.op_fixed;
@@ -73,8 +84,10 @@ impl Lockstep<'_> {
         if look.is_some() {
             bundle.verdict.next_step = words::next_step(&bad, &found, &bundle.verdict.next_step);
         }
+        let said = vec![found.summary.clone(), bundle.verdict.next_step.clone()];
         bundle.verdict.examination = Some(found);
-        Ok(())
+        let ids = |look: &Look<'_>| self.golden.requests().seqs[look.seq as usize].ids.clone();
+        Ok(worst.and_then(|(look, worst)| look.failing(worst, said, &ids(look))))
     }
 }
 

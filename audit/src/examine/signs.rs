@@ -1,13 +1,18 @@
 //! Signatures of the suspected op's error.
 
 use karat_bundle::SignatureTest;
-use karat_diff::signature::{self, Parts, Rows};
+use karat_diff::signature::{self, BY_PLACE, Parts, Rows};
 use karat_seam::{Data, Phase, Recorded, RowId, Site};
 
 use super::{Look, OpError, cut, test};
 use crate::align;
 use crate::lockstep::Lockstep;
 use crate::storage::storage;
+
+/// Columns of a block that a quantiser or a tile holds.
+const BLOCKS: [usize; 3] = [32, 64, 128];
+/// Rows of a page of KV, or of a tile of queries.
+const PAGES: [u32; 3] = [16, 64, 256];
 
 /// What was tested on golden's op and the candidate's on the same operands, all rows of the sequence.
 pub(super) fn of(setup: &Lockstep<'_>, look: &Look<'_>, op: &OpError) -> Vec<SignatureTest> {
@@ -28,10 +33,20 @@ pub(super) fn of(setup: &Lockstep<'_>, look: &Look<'_>, op: &OpError) -> Vec<Sig
     let boundaries = if tap.is_per_entry() { Vec::new() } else { boundaries(setup, look) };
     let boundaries: Vec<(u32, &str)> = boundaries.iter().map(|(at, what)| (*at, what.as_str())).collect();
     let labels = cut::labels(look, tap, rows);
-    let parts: Vec<Parts<'_>> = cut::kind(tap, &candidate.shape)
+    let mut parts: Vec<Parts<'_>> = cut::kind(tap, &candidate.shape)
         .map(|(kind, count)| Parts { kind, count, labels: &labels })
         .into_iter()
         .collect();
+    // Blocks as quantisers and tiles cut a row, and as pages cut positions.
+    let columns = BLOCKS.map(|n| (n, format!("{n}-column block")));
+    let fits = |n: usize| width > n && width.is_multiple_of(n) && !tap.is_ragged();
+    parts.extend(columns.iter().filter(|(n, _)| fits(*n)).map(|(n, kind)| Parts {
+        kind,
+        count: width / n,
+        labels: &[],
+    }));
+    let places = PAGES.map(|n| (format!("{n}{BY_PLACE}"), positions.iter().map(|p| p / n).collect::<Vec<u32>>()));
+    parts.extend(places.iter().map(|(kind, labels)| Parts { kind, count: 1, labels }));
     let constants: Vec<(&str, f64)> = setup.facts.constants.iter().map(|(n, v)| (n.as_str(), *v)).collect();
     let mantissa = match storage(look.candidate.claims, tap) {
         karat_diff::Storage::Bf16 => 7,

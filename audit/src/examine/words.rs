@@ -28,6 +28,12 @@ pub(super) fn summary(bad: &FirstBad, found: &Examination, signature: Option<&st
             }
         });
     }
+    if let Some(kv) = found.kv.as_ref().filter(|_| found.op.starts_with("attn.")) {
+        words.push_str(&format!(
+            "; in attn.out its KV rows alone bring {:.1e}, its streams {:.1e}, what reads both {:.1e}",
+            kv.cache, kv.stream, kv.kernel
+        ));
+    }
     if let Some(change) = &found.change_point {
         let same = change.layer == bad.layer;
         let place = if same { change.tap.clone() } else { format!("layer {}, {}", change.layer, change.tap) };

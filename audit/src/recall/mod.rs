@@ -32,7 +32,7 @@ use crate::lockstep::Walk;
 use crate::record::{read_rows, rows as write_rows};
 use crate::{Candidate, Lockstep, Result};
 
-pub use run::recall;
+pub use run::{recall, recall_until};
 
 /// A pass over all rows of a path's requests, without taps.
 pub(crate) fn whole_pass(path: &dyn Path, stop: &std::sync::atomic::AtomicBool) -> Result<pass::Logits> {

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Walls, judge};
+use karat_bundle::judge::recall::{in_order, sequential::Sequential};
+use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Stopped, Walls, judge};
 use karat_optimized::{History, Optimized, Plan};
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
@@ -22,10 +23,20 @@ const TOKENS: usize = 8192;
 /// Golden and the subject's last patch set (golden alone without a subject) over the job's conversations, and what is
 /// recalled. `margin`: the share of answers whose loss must be ruled out.
 pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> Result<Bundle> {
+    run(job, subject, margin, false)
+}
+
+/// As [`recall`], until the sequential test of the margin has decided: it looks after every pass.
+pub fn recall_until(job: &Job<'_>, subject: &Subject, margin: f64) -> Result<Bundle> {
+    run(job, Some(subject), Some(margin), true)
+}
+
+fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: bool) -> Result<Bundle> {
     let start = Instant::now();
     let set = subject.and_then(|s| s.sets().pop());
     let mut run = job.provenance();
-    run.policy = Policy { recall_margin: margin.filter(|_| set.is_some()), ..Policy::default() };
+    let margin = margin.filter(|_| set.is_some());
+    run.policy = Policy { recall_margin: margin, recall_sequential: stops, ..Policy::default() };
     let batches = batches(&job.inputs);
     let paths = if set.is_some() { 2 } else { 1 };
     let mut steps = Steps::new(job.progress, job.stop, batches.len() as u64 * paths);
@@ -34,7 +45,13 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
     // Conversations whose lost answers were traced to a layer: of the run, not of a batch.
     let searched = Cell::new(0);
     let mut passes = 0.0;
+    let mut ran = 0;
     for batch in &batches {
+        let decided = |m: f64| Sequential::of(&in_order(&found), m, run.policy.delta).decided_after();
+        if margin.filter(|_| stops).and_then(decided).is_some() {
+            break;
+        }
+        ran += batch.len() as u64;
         let part = Job { inputs: job.inputs.pick(batch), ..job.again() };
         let tokens: usize = part.inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
         steps.next(&format!("golden, {} of {} conversations, {tokens} tokens", batch.len(), job.inputs.asks.len()))?;
@@ -80,6 +97,8 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
         free::run(&part, &mut new, Some(&plan))?;
         found.append(&mut new);
     }
+    let asked = batches.iter().map(|batch| batch.len() as u64).sum();
+    run.stopped = (ran < asked).then_some(Stopped { after: ran, of: asked });
     run.candidate = candidate(subject, set.map(|(name, _)| name));
     run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()), subject.map(|s| s.stock));
     wall.total = start.elapsed().as_secs_f64();

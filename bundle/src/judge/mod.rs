@@ -7,7 +7,9 @@ pub mod recall;
 pub(crate) mod stats;
 pub(crate) mod words;
 
-use crate::{Date, Finding, FlipRow, HistoryRow, PatchRow, Policy, RecallRow, Report, TapRow, TokenRow, Verdict};
+use crate::{
+    Date, Finding, FlipRow, HistoryRow, PatchRow, Policy, RecallRow, Report, Stopped, TapRow, TokenRow, Verdict,
+};
 
 pub use histories::history_verdict;
 
@@ -30,20 +32,24 @@ pub struct Evidence<'a> {
     pub findings: &'a [Finding],
     /// True for some parts of a partitioned run: what is not here may be in the others.
     pub is_part: bool,
+    /// Where a sequential test ended the run early: what the rest would have shown no other test can tell.
+    pub stopped: Option<Stopped>,
     /// The day of the verdict, for allowances; an allowance counts for nothing without it.
     pub today: Option<Date>,
 }
 
 /// The verdict of one row of `taps.csv`; `None` when it is not gated.
 ///
-/// An error at or under the floor passes whatever the tolerance. A value that is not a number fails.
+/// An error at or under the floor passes whatever the tolerance. A value that is not a number fails. A tolerance under so
+/// many floors, or so many distances between two runs of the same engine, decides nothing.
 pub fn row_verdict(row: &TapRow, policy: &Policy) -> Option<Verdict> {
     let (value, tolerance) = (row.value?, row.tolerance? * policy.scale(row));
-    if row.nonfinite > 0 || value.is_nan() || tolerance.is_nan() || row.floor.is_some_and(f64::is_nan) {
+    let noise = [row.floor, row.rerun];
+    if row.nonfinite > 0 || value.is_nan() || tolerance.is_nan() || noise.iter().flatten().any(|n| n.is_nan()) {
         return Some(Verdict::Fail);
     }
     let floor = row.floor.unwrap_or(0.0);
-    let floors = policy.min_floors * floor;
+    let floors = policy.min_floors * floor.max(row.rerun.unwrap_or(0.0));
     if value <= floor {
         return Some(Verdict::Pass);
     }
@@ -78,6 +84,13 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
     }
     findings.extend(recall::findings(evidence.recall));
+    if let Some(Stopped { after, of }) = evidence.stopped.filter(|_| !policy.recall_sequential) {
+        let reason = format!(
+            "the run ended after {after} of {of} conversations, when its sequential test of recall had decided: no other \
+             test may judge it"
+        );
+        findings.push(Finding::new(Verdict::Unproven, reason));
+    }
     findings.extend(limits.findings(policy, !evidence.is_part));
     findings.extend(histories::findings(evidence.histories, policy));
     let compares = evidence.histories.iter().any(|row| history_verdict(row, policy).is_some());

@@ -1,6 +1,7 @@
 //! What recall says about a run: answers lost and gained against golden, with bounds, and conversations that were lost.
 
 mod bounds;
+pub mod sequential;
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,22 @@ pub fn paired<'a>(rows: impl IntoIterator<Item = &'a RecallRow>) -> Vec<Counts> 
         one.gained += u64::from(!golden_is_right(row) && candidate_is_right(row));
     }
     by.into_values().collect()
+}
+
+/// The same in the order in which the conversations ran.
+pub fn in_order<'a>(rows: impl IntoIterator<Item = &'a RecallRow>) -> Vec<Counts> {
+    let rows: Vec<&RecallRow> = rows.into_iter().collect();
+    let name = |r: &'a RecallRow| (&r.scenario, &r.conversation, &r.history);
+    let mut order = Vec::new();
+    let mut by: BTreeMap<_, Vec<&RecallRow>> = BTreeMap::new();
+    for row in rows {
+        let of = by.entry(name(row)).or_default();
+        if of.is_empty() {
+            order.push(name(row));
+        }
+        of.push(row);
+    }
+    order.iter().flat_map(|name| paired(by.get(name).into_iter().flatten().copied())).collect()
 }
 
 /// Patch sets in the order of their first row.

@@ -135,6 +135,20 @@ fn floors_decide_what_could_have_been_seen() {
 }
 
 #[test]
+fn an_engines_own_noise_decides_what_could_have_been_seen() {
+    let policy = Policy::default();
+    let with_rerun = |value, tolerance, rerun| TapRow { rerun: Some(rerun), ..row(1, value, tolerance) };
+    assert_eq!(row_verdict(&with_rerun(2e-6, 10e-6, 1e-6), &policy), Some(Verdict::Pass));
+    assert_eq!(row_verdict(&with_rerun(2e-6, 5e-6, 1e-6), &policy), Some(Verdict::Unproven));
+    // Noise excuses no error that is larger than ten of it, and passes none.
+    assert_eq!(row_verdict(&with_rerun(11e-6, 5e-6, 1e-6), &policy), Some(Verdict::Fail));
+    assert_eq!(row_verdict(&with_rerun(0.5e-6, 5e-6, 1e-6), &policy), Some(Verdict::Unproven));
+    assert_eq!(row_verdict(&with_rerun(0.0, 5e-6, f64::NAN), &policy), Some(Verdict::Fail));
+    let report = of(&[with_rerun(2e-6, 5e-6, 1e-6)], &[], &[]);
+    assert!(report.reasons[0].contains("under 10 distances between two runs of 1.000e-6"), "{:?}", report.reasons);
+}
+
+#[test]
 fn numbers_that_are_none_never_pass() {
     let policy = Policy::default();
     assert_eq!(row_verdict(&row(1, f64::NAN, 1.0), &policy), Some(Verdict::Fail));

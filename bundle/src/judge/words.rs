@@ -58,12 +58,16 @@ pub(super) fn unexplained(flips: &[FlipRow], failing: &[&TapRow]) -> Option<Stri
 }
 
 pub(super) fn blind(row: &TapRow, rows: usize, policy: &Policy) -> String {
+    let floor = row.floor.unwrap_or(0.0);
+    let (what, size) = match row.rerun.filter(|noise| *noise > floor) {
+        Some(noise) => ("distances between two runs", noise),
+        None => ("floors", floor),
+    };
     format!(
-        "{}: tolerance {:.3e} is under {} floors of {:.3e}: an error could not have been seen ({rows} rows)",
+        "{}: tolerance {:.3e} is under {} {what} of {size:.3e}: an error could not have been seen ({rows} rows)",
         place(&row.layer, &row.tap),
         row.tolerance.unwrap_or(f64::NAN) * policy.scale(row),
         policy.min_floors,
-        row.floor.unwrap_or(f64::NAN),
     )
 }
 
@@ -75,7 +79,8 @@ const ROUNDS: f64 = 1e-4;
 /// Rows whose error is far under what the plan's roundings must cost: what is claimed to be tested is not what ran.
 pub(super) fn does_not_round(taps: &[TapRow]) -> Option<String> {
     let is_under = |row: &&TapRow| {
-        let is_stock = row.basis == "derived" || row.basis == "tighter";
+        let of_stock = row.patch_set == "stock" && row.basis == "raised";
+        let is_stock = of_stock || row.basis == "derived" || row.basis == "tighter";
         let chance = (4.0 * std::f64::consts::FRAC_1_SQRT_2 / row.effective_rows.unwrap_or(1.0).max(1.0).sqrt()).exp();
         let too_little = |(value, derived): (f64, f64)| derived >= ROUNDS && value < INACTIVE * derived / chance;
         is_stock && row.value.zip(row.derived).is_some_and(too_little)

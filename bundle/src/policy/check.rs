@@ -39,6 +39,10 @@ impl Policy {
                 format!("recall_margin: expected a share over 0 and under 1, found {margin}"),
             );
         }
+        if self.recall_sequential && self.recall_margin.is_none() {
+            let why = "recall_sequential: it is how recall_margin is tested, and there is none";
+            return of("recall_sequential", 0, why.to_string());
+        }
         for (i, scale) in self.tolerance.iter().enumerate() {
             if !is_positive(scale.scale) {
                 return of("tolerance", i, format!("scale: expected a positive number, found {}", scale.scale));

@@ -92,6 +92,9 @@ pub struct Policy {
     /// Share of answers whose loss must be ruled out; `null` when recall is reported, not tested for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recall_margin: Option<f64>,
+    /// The margin's test looks after every conversation and may stop the run there; else it looks once, at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recall_sequential: bool,
     /// Chance that a run fails by chance: over all limits that have statistics together (Holm).
     #[serde(with = "json::number", default = "delta")]
     pub delta: f64,
@@ -133,6 +136,7 @@ impl Default for Policy {
             tolerance_scale: one(),
             min_floors: ten(),
             recall_margin: None,
+            recall_sequential: false,
             delta: delta(),
             tolerance: Vec::new(),
             limit: vec![

@@ -39,6 +39,9 @@ impl Policy {
         number("min_floors", self.min_floors);
         number("delta", self.delta);
         self.recall_margin.iter().for_each(|margin| number("recall_margin", *margin));
+        if self.recall_sequential {
+            out.push_str("recall_sequential = true\n");
+        }
         for Scale { on, scale, reason } in &self.tolerance {
             let _ = write!(out, "\n[[tolerance]]\n{}scale = {scale:?}\n{}", place(on), line("reason", reason));
         }

@@ -11,7 +11,7 @@ use karat_trace::TapGlob;
 use super::{histories, live};
 use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
-use crate::later::{not_yet, refuse_given};
+use crate::later::not_yet;
 use crate::model::{self, Source};
 use crate::progress::Progress;
 use crate::{cache, inputs, output, stop, summary};
@@ -24,6 +24,7 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if let Some(out) = &args.out {
         karat_bundle::write(out, &bundle)?;
     }
+    repro_note(args);
     if globals.json {
         output::json(&summary::json(&bundle));
     } else {
@@ -31,6 +32,13 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         output::page(&page(&bundle, args.out.as_deref(), output::Style::of_stdout()));
     }
     Ok(bundle.verdict.exit_code)
+}
+
+/// Says so when no op was left where one was asked for.
+pub(crate) fn repro_note(args: &Audit) {
+    if let Some(dir) = args.repro.as_ref().filter(|dir| !dir.join("repro.py").exists()) {
+        output::stderr(&format!("--repro: no op of a layer is at fault: nothing was written to {}", dir.display()));
+    }
 }
 
 /// What an audit's arguments ask for.
@@ -56,6 +64,13 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
     }
     let several = if args.candidate.is_none() { histories::list(args.histories.as_deref())? } else { None };
+    if several.is_some() && (args.rerun || args.repro.is_some()) {
+        let name = if args.rerun { "--rerun" } else { "--repro" };
+        return Err(Failure::usage(format!("{name} has no meaning with several histories: name one")));
+    }
+    if let Some(dir) = &args.repro {
+        karat_audit::repro_place(dir)?;
+    }
     if partition.is_some() && (several.is_some() || args.candidate.is_some()) {
         let what = if several.is_some() { "several histories" } else { "--candidate" };
         return Err(Failure::usage(format!("--partition has no meaning with {what}: all of it is compared at once")));
@@ -79,6 +94,8 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         layers: args.layers,
         floor: args.floor,
         second_look: partition.is_none(),
+        rerun: args.rerun,
+        repro: args.repro.clone(),
         cache: cache.as_ref(),
         ..inputs::job(&source, inputs, globals, &progress)
     };
@@ -143,7 +160,8 @@ fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(I
         Some(file) => Some(inputs::read(&source.checkpoint, &[], Some(file))?.requests),
         None => None,
     };
-    Ok(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, expected })?)
+    let rerun = args.rerun_trace.as_deref().map(karat_audit::requests_of).transpose()?.map(|(trace, _)| trace);
+    Ok(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, rerun, expected })?)
 }
 
 /// The optimized path.
@@ -187,12 +205,6 @@ pub(crate) fn patch_list(list: Option<&str>, without: &[String]) -> Result<Vec<S
 }
 
 fn refuse_later(args: &Audit) -> Result<()> {
-    let later = &args.later;
-    refuse_given(&[
-        ("--rerun", later.rerun),
-        ("--rerun-trace", later.rerun_trace.is_some()),
-        ("--repro", later.repro.is_some()),
-    ])?;
     match args.backend.as_deref() {
         None | Some("auto" | "cpu") => Ok(()),
         Some("cuda") => Err(not_yet("--backend cuda")),

@@ -9,7 +9,7 @@ use karat_bundle::lock::{self, Lock};
 use karat_bundle::policy::{DEFAULT, find};
 use karat_bundle::{Bundle, Date, Policy, Verdict};
 
-use super::audit::{Made, make};
+use super::audit::{Made, make, repro_note};
 use super::histories;
 use crate::args::{Audit, Globals};
 use crate::failure::{Failure, Result};
@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Gate, globals: Globals) -> Result<u8> {
     if let Some(out) = &args.run.out {
         karat_bundle::write(out, &bundle)?;
     }
+    repro_note(&args.run);
     if globals.json {
         output::json(&summary::gate::json(&bundle, &gated));
     } else {
@@ -120,7 +121,8 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         ("--candidate", run.candidate.is_some()),
         ("--endpoint", run.connect.endpoint.is_some()),
         ("--partition", run.partition.is_some()),
-        ("--endpoint", run.connect.endpoint.is_some()),
+        ("--rerun", run.rerun),
+        ("--repro", run.repro.is_some()),
     ] {
         if given {
             return Err(Failure::usage(format!("{name} has no meaning with --from: the bundle holds what ran")));

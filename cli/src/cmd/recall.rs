@@ -35,12 +35,20 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     let longest = inputs.requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
     let progress = Progress::new(globals);
     let job = inputs::job(&source, inputs, globals, &progress);
-    let mut bundle = karat_audit::recall(&job, subject.as_ref(), Some(args.margin / 100.0))?;
+    let margin = args.margin / 100.0;
+    let mut bundle = match &subject {
+        Some(subject) if args.stop_early => karat_audit::recall_until(&job, subject, margin)?,
+        subject => karat_audit::recall(&job, subject.as_ref(), Some(margin))?,
+    };
     progress.finish();
     let trained = model::TRAINED_TOKENS;
     if args.model.is_none() && longest > trained {
         let note =
             format!("the mini golden model was never trained on more than {trained} tokens; these are {longest}");
+        bundle.run.notes.push(note);
+    }
+    if let Some(stopped) = bundle.run.stopped {
+        let note = format!("ended after {} of {} conversations: the test had decided", stopped.after, stopped.of);
         bundle.run.notes.push(note);
     }
     if let Some(out) = &args.out {

@@ -41,6 +41,7 @@ fn formula(row: &TapRow) -> String {
     match (row.basis.as_str(), row.gate.as_str()) {
         ("derived", _) => "1.5 x derived x exp(2.83 / sqrt(rows)) for chance, and never under 1e-5".into(),
         ("tighter", _) => "four one-rounding errors: tighter than 1.5 x derived".into(),
+        ("raised", _) => "1.5 x derived x exp(2.83 / sqrt(rows)), 4 x derived at most: four roundings are less".into(),
         (_, "max_over_max") => "1e-5 of the tap's largest value, or ten floors".into(),
         (_, "unexplained_flips") => "decisions that the formats' noise cannot have changed".into(),
         (_, "flips_added_to_stock") => "four standard deviations of new less gone flips (McNemar)".into(),

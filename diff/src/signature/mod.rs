@@ -35,6 +35,9 @@ pub struct Rows<'a> {
     pub mantissa: u32,
 }
 
+/// In the kind of parts that are blocks of rows.
+pub const BY_PLACE: &str = "-row block";
+
 /// A cut of every row into equal parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
@@ -88,6 +91,12 @@ pub fn all(rows: &Rows<'_>) -> Vec<Tested> {
         rows::after_boundary(&seen),
         rows::growing(&seen),
     ];
+    // What begins at a place and lasts to the end is told better by what begins there.
+    let begins = |t: &Tested| ["only decode", "after a boundary"].contains(&t.name) && t.fits.is_some();
+    if out.iter().any(begins) {
+        let by_place = |t: &&mut Tested| t.fits.as_ref().is_some_and(|words| words.contains(BY_PLACE));
+        out.iter_mut().filter(by_place).for_each(|t| t.fits = None);
+    }
     // A whole tap of zeros is a gain of 0 and a clamp at 0 too: the plainer word is enough.
     if out[0].fits.is_some() {
         out.iter_mut().filter(|t| ["gain", "clamp", "clamp missing"].contains(&t.name)).for_each(|t| t.fits = None);

@@ -143,3 +143,38 @@ fn where_it_begins_and_how_it_grows() {
     }));
     assert!(growing.iter().any(|f| f.starts_with("it grows with the position")), "{growing:?}");
 }
+
+#[test]
+fn a_block_of_columns_or_rows_is_named() {
+    let columns = |y: &mut [f32]| {
+        for row in y.chunks_exact_mut(WIDTH) {
+            row[8..16].iter_mut().for_each(|v| *v += 0.25);
+        }
+    };
+    let (rows_16, rows_8): (Vec<u32>, Vec<u32>) = (0..N as u32).map(|p| (p / 16, p / 8)).unzip();
+    let parts = [
+        Parts { kind: "head", count: 4, labels: &[] },
+        Parts { kind: "8-column block", count: 8, labels: &[] },
+        Parts { kind: "16-row block", count: 1, labels: &rows_16 },
+        Parts { kind: "8-row block", count: 1, labels: &rows_8 },
+    ];
+    let fits = |made: &Made| -> Vec<String> {
+        let rows = Rows {
+            golden: &made.x,
+            candidate: &made.y,
+            width: WIDTH,
+            positions: &made.positions,
+            decode: &made.decode,
+            boundaries: &[],
+            parts: &parts,
+            constants: &[],
+            mantissa: 7,
+        };
+        all(&rows).into_iter().filter(|t| t.name == "a set of parts").filter_map(|t| t.fits).collect()
+    };
+    // The smallest set that holds the error: not the head that it is half of.
+    assert_eq!(fits(&made(columns)), ["only 8-column block 1 of 8"]);
+    assert_eq!(fits(&made(|y| rows(y, |r| (16..24).contains(&r), |_, v| v + 0.5))), ["only 8-row block 2 of 6"]);
+    // The decoded rows are the last two blocks: that they are decoded tells more.
+    assert!(fits(&made(|y| rows(y, |r| r >= 32, |_, v| v + 0.5))).is_empty());
+}

@@ -3,7 +3,8 @@
 //! A **provisional** tolerance is 1e-5 of the tap's largest value for a path that claims f32, else four times the typical
 //! error of one rounding of the coarsest kind on the way to the tap. A **derived** one is 1.5 times the error that the
 //! roundings of the path's numeric plan must cost, measured on golden's own values ([`quantise`]). A derived tolerance
-//! never loosens a provisional one: [`Tolerance::tightened`] keeps the tighter of the two.
+//! tightens a provisional one ([`Tolerance::tightened`]). It loosens one only for sums that cancel, where the plan must cost more on
+//! golden's own values than the four roundings allow ([`Tolerance::raised`]), never by what a candidate shows.
 
 mod claims;
 pub mod quantise;
@@ -151,6 +152,17 @@ impl Tolerance {
             return self;
         }
         Self { value, predicted: derived.max(F32_MAX_OVER_MAX / DERIVED), provisional: false, ..self }
+    }
+
+    /// This tolerance where the plan's roundings cost more on the row than the one rounding that it stands on: a sum whose
+    /// terms cancel keeps their errors, not their size, so relative to what is left four roundings may be less than the plan
+    /// itself must cost. Never more than the factor of four on what was derived.
+    pub fn raised(self, derived: f64, effective_rows: f64) -> Self {
+        let value = (DERIVED * derived * chance(effective_rows)).min(ROUNDINGS * derived);
+        if self.measure != Measure::RelL2 || !derived.is_finite() || value <= self.value {
+            return self;
+        }
+        Self { value, predicted: derived, provisional: false, ..self }
     }
 
     /// Verdict on an error in this tolerance's measure. A NaN fails. An error at or under the floor passes whatever

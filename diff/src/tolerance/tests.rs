@@ -133,3 +133,24 @@ fn the_accumulators_formula_agrees_with_sums_in_f32() {
     assert!((0.6..1.5).contains(&(measured / predicted)), "{measured:e} against {predicted:e}");
     close(root_sum([3.0, 4.0]), 5.0, 1e-15);
 }
+
+#[test]
+fn a_sum_that_cancels_is_judged_by_what_is_left_of_it() {
+    let four = Tolerance::provisional(Claims::Official, Tap::AttnIndexScore, None);
+    // Four roundings are 0.48 or so; the plan costs 0.3 on these rows, and many carry it: 1.5 times that.
+    let many = four.raised(0.4, 1e6);
+    assert!(
+        (many.value / (0.6 * (4.0 * std::f64::consts::FRAC_1_SQRT_2 * 1e-3).exp()) - 1.0).abs() < 1e-12,
+        "{many:?}"
+    );
+    assert!(!many.provisional && many.predicted == 0.4);
+    // One row carries it: four times, not 25 times.
+    assert!((four.raised(0.4, 1.0).value - 1.6).abs() < 1e-12);
+    // What the four roundings cover, and what was tightened, stays.
+    assert_eq!(four.raised(0.5 * four.predicted, 1.0), four);
+    let tight = four.tightened(0.01, 100.0);
+    assert_eq!(tight.raised(0.01, 100.0), tight);
+    let exact = Tolerance::provisional(Claims::F32, Tap::AttnO, None);
+    assert_eq!(exact.raised(0.5, 1.0), exact);
+    assert_eq!(four.raised(f64::NAN, 1.0), four);
+}

@@ -85,7 +85,7 @@ pub fn limits(evidence: &Evidence<'_>, policy: &Policy) -> Limits {
             if limit.metric.is_added() && set == "stock" && limit.name != recall::MARGIN {
                 continue;
             }
-            found.extend(value(evidence, limit, set).map(|v| (limit, set.to_string(), v)));
+            found.extend(value(evidence, policy, limit, set).map(|v| (limit, set.to_string(), v)));
         }
         if found.len() == before && !limit.if_present {
             let on = limit.on.to_string();
@@ -116,7 +116,7 @@ pub(crate) fn patch_sets<'a>(evidence: &Evidence<'a>) -> Vec<&'a str> {
     sets
 }
 
-fn value(evidence: &Evidence<'_>, limit: &Limit, set: &str) -> Option<Sample> {
+fn value(evidence: &Evidence<'_>, policy: &Policy, limit: &Limit, set: &str) -> Option<Sample> {
     match limit.metric.table() {
         Table::Taps => {
             let rows = evidence.taps.iter().filter(|r| r.patch_set == set && limit.on.fits_tap(r));
@@ -128,6 +128,9 @@ fn value(evidence: &Evidence<'_>, limit: &Limit, set: &str) -> Option<Sample> {
             Some(Sample::exact(value, n, format!("{place}, {}", row.phase)))
         }
         Table::Tokens => tokens::value(evidence.tokens, limit, set),
+        Table::Recall if limit.name == recall::MARGIN && policy.recall_sequential => {
+            recall::sequential(evidence.recall, limit, set, policy.delta)
+        }
         Table::Recall => recall::value(evidence.recall, limit, set),
         Table::Patches => {
             let row = evidence.patches.iter().find(|p| p.patch == patch_of(set))?;

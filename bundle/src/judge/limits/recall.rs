@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Judged, Sample};
-use crate::judge::recall::{Counts, bounds, candidate_is_right, counts, p_value, paired};
+use crate::judge::recall::sequential::Sequential;
+use crate::judge::recall::{Counts, bounds, candidate_is_right, counts, in_order, p_value, paired};
 use crate::policy::{Limit, Metric, RECALL_MARGIN};
 use crate::{RecallRow, Verdict};
 
@@ -42,6 +43,30 @@ pub(super) fn value(rows: &[RecallRow], limit: &Limit, set: &str) -> Option<Samp
         n: b.answers,
         p: (b.answers > 0).then(|| p_value(&conversations, limit.bound())),
         spread: (b.spread > 0.0).then_some((b.spread, degrees)),
+        place: String::new(),
+        detail,
+    })
+}
+
+/// The margin, looked at after every conversation.
+pub(super) fn sequential(rows: &[RecallRow], limit: &Limit, set: &str, delta: f64) -> Option<Sample> {
+    let of_set: Vec<&RecallRow> = rows.iter().filter(|r| r.patch_set == set).collect();
+    if of_set.is_empty() {
+        return None;
+    }
+    let conversations = in_order(of_set);
+    let (b, s) = (bounds(&conversations), Sequential::of(&conversations, limit.bound(), delta));
+    let after = s.decided_after().map(|n| format!(", decided after {n}")).unwrap_or_default();
+    let detail = format!(
+        "{} lost, {} gained of {} answers in {} conversations{after}",
+        b.lost, b.gained, b.answers, s.conversations
+    );
+    Some(Sample {
+        value: if b.answers > 0 { s.mean } else { f64::NAN },
+        upper: Some(s.upper),
+        n: b.answers,
+        p: (b.answers > 0).then_some(s.p),
+        spread: None,
         place: String::new(),
         detail,
     })

@@ -1,7 +1,7 @@
 //! Bounds against textbook values, and what they lead to.
 
 use super::*;
-use crate::{Evidence, Policy, judge};
+use crate::{Evidence, Policy, Stopped, judge};
 
 fn conversations(n: u64, answers: u64, lost: &[u64]) -> Vec<Counts> {
     (0..n).map(|i| Counts { answers, lost: lost.get(i as usize).copied().unwrap_or(0), gained: 0 }).collect()
@@ -82,4 +82,28 @@ fn a_truncated_answer_is_skipped_and_a_lost_conversation_fails() {
     // What golden does not say either, running freely, is not lost, by whatever margin it holds it when it is given.
     rows[8].matched_golden = 0;
     assert_eq!(verdict(&rows, None).0, Verdict::Pass);
+}
+
+#[test]
+fn a_sequential_margin_is_proved_or_broken_as_soon_as_it_is_and_a_run_that_stopped_has_no_other_test() {
+    let policy = Policy { recall_margin: Some(0.01), recall_sequential: true, ..Policy::default() };
+    let of = |rows: &[RecallRow], stopped: Option<Stopped>, policy: &Policy| {
+        judge(&Evidence { recall: rows, stopped, ..Evidence::default() }, policy)
+    };
+    let clean: Vec<RecallRow> = (0..400).map(|i| row(i, true)).collect();
+    assert_eq!(of(&clean, None, &policy).verdict, Verdict::Pass);
+    // Decided before the last conversations, which no longer count.
+    let mut late = clean.clone();
+    late[395..].iter_mut().for_each(|r| r.matched_candidate = 0);
+    assert_eq!(of(&late, None, &policy).verdict, Verdict::Pass);
+    let few = of(&clean[..100], None, &policy);
+    assert_eq!(few.verdict, Verdict::Unproven);
+    assert!(few.reasons[0].contains("can't be ruled out"), "{:?}", few.reasons);
+    let lost: Vec<RecallRow> = (0..40).map(|i| row(i, false)).collect();
+    assert_eq!(of(&lost, None, &policy).verdict, Verdict::Fail);
+    let stopped = Some(Stopped { after: 400, of: 900 });
+    assert_eq!(of(&clean, stopped, &policy).verdict, Verdict::Pass);
+    let other = of(&clean, stopped, &Policy { recall_sequential: false, ..policy });
+    assert_eq!(other.verdict, Verdict::Unproven);
+    assert!(other.reasons[0].contains("after 400 of 900 conversations"), "{:?}", other.reasons);
 }
