@@ -55,9 +55,10 @@ fn warning(name: &str, error: Error) -> Finding {
     Finding::new(Severity::Warning, Check::Numbers, name, error.at(name))
 }
 
+/// The middle value, the lower of two.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Peers {
