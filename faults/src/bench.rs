@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_audit::{Candidate, Facts, Lockstep, Outcome, Quiet, Result, expected_verdict, specs};
+use karat_audit::{Candidate, Facts, Lockstep, Outcome, Quiet, Result, Rules, expected_verdict, specs};
 use karat_bundle::{Evidence, FirstBad, FlipRow, Policy, Report, TapRow, Verdict, judge};
 use karat_diff::Claims;
 use karat_model::{Checkpoint, Geometry, new_model};
@@ -188,7 +188,11 @@ impl Bench {
             })
             .collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        let mut candidates = vec![candidate(STOCK, &stock, &stock), candidate(CONTROL, &base, &base)];
+        // As an audit has it: stock's own roundings are derived, and what no patch reaches is judged by them.
+        let (numerics, decode) = (stock.numerics(Phase::Prefill), stock.numerics(Phase::Decode));
+        let rules = (numerics == decode).then_some(Rules { numerics, checkpoint: &self.checkpoint });
+        let first = Candidate { rules, ..candidate(STOCK, &stock, &stock) };
+        let mut candidates = vec![first, candidate(CONTROL, &base, &base)];
         candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         let mut found = vec![self.found(CONTROL, None, &outcome)];
