@@ -241,7 +241,17 @@ impl Bench {
         // Ids are in every record of a conversation, its text included.
         let levels = Levels { layers: said, logits: said, text: said };
         let is_in_rows = Some(said);
-        Ok(Found { id: fault.id, report, row: None, taps: Vec::new(), outcome, is_in_rows, at_place: None, levels, load: None })
+        Ok(Found {
+            id: fault.id,
+            report,
+            row: None,
+            taps: Vec::new(),
+            outcome,
+            is_in_rows,
+            at_place: None,
+            levels,
+            load: None,
+        })
     }
 
     fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome) -> Found {

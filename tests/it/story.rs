@@ -125,10 +125,7 @@ fn write() -> String {
     let inputs = stage.inputs("tic-tac-toe");
     for (what, parts) in LOSSES {
         let books = |_: Served, program: &mut Program| lose_after_abort(program, parts);
-        let job = Job {
-            threads: 2,
-            ..Job::new(stage.checkpoint.clone(), stage.inputs("tic-tac-toe"), &Quiet, &stop)
-        };
+        let job = Job { threads: 2, ..Job::new(stage.checkpoint.clone(), stage.inputs("tic-tac-toe"), &Quiet, &stop) };
         let mut quick = Inputs::default();
         for name in ["turn-two", "to-a-file", "tool-result"] {
             let some = stage.inputs(name);
@@ -139,7 +136,8 @@ fn write() -> String {
         }
         let patches = PATCHES.map(String::from).to_vec();
         let subject = Subject { stock: Stock::Official, patches, history: History::Cold };
-        let ask = Isolate { subject, quick: Ok(quick), arguments: "tic-tac-toe".into(), change: None, books: Some(&books) };
+        let ask =
+            Isolate { subject, quick: Ok(quick), arguments: "tic-tac-toe".into(), change: None, books: Some(&books) };
         let found = isolate(&job, &ask).unwrap();
         assert_eq!(found.verdict, Verdict::Fail, "{found:?}");
         writeln!(out, "## After an abort, {what} are gone\n\n```text\n{}\n```\n", synthesis(&found)).unwrap();
@@ -181,12 +179,15 @@ fn green(out: &mut String, stage: &Stage, inputs: &Inputs, what: &str, parts: &[
         let checked = served(&mut checker, geometry, &requests, Served::Decoded, parts);
         assert!(checked.is_same(), "{name}: {:?}", checked.difference);
         let positions = &checked.sequences[0].positions;
-        let generated = &positions[positions.len() - (requests.seqs[0].ids.len() - requests.seqs[0].turns[0].spans[1].start as usize)..];
+        let generated = &positions
+            [positions.len() - (requests.seqs[0].ids.len() - requests.seqs[0].turns[0].spans[1].start as usize)..];
         let kl = generated.iter().map(|(_, p)| p.kl).sum::<f64>() / generated.len() as f64;
         let flips = generated.iter().filter(|(_, p)| p.top1_golden != p.top1_candidate).count();
         let said: Vec<u32> = generated.iter().map(|(_, p)| p.top1_candidate).collect();
         let golden: Vec<u32> = generated.iter().map(|(_, p)| p.top1_golden).collect();
-        let gzip = |ids: &[u32]| karat_scenarios::Blind::of(&stage.tokenizer.decode(ids).unwrap()).gzip_ratio.unwrap_or(f64::NAN);
+        let gzip = |ids: &[u32]| {
+            karat_scenarios::Blind::of(&stage.tokenizer.decode(ids).unwrap()).gzip_ratio.unwrap_or(f64::NAN)
+        };
         writeln!(
             out,
             "| {name} | {what} | bit for bit the path's own cold run; {} generated positions, mean KL {kl:.1e} from golden, {flips} \
@@ -203,7 +204,8 @@ fn green(out: &mut String, stage: &Stage, inputs: &Inputs, what: &str, parts: &[
         let checked = served(&mut checker, geometry, &inputs.requests, history, parts);
         assert!(checked.is_same(), "{history}");
     }
-    writeln!(out, "| the whole conversation warm, chunked, batched | {what} | bit for bit the path's own cold run |").unwrap();
+    writeln!(out, "| the whole conversation warm, chunked, batched | {what} | bit for bit the path's own cold run |")
+        .unwrap();
 }
 
 /// A synthesis as text, wrapped like the command's.
@@ -226,12 +228,19 @@ fn synthesis(found: &Synthesis) -> String {
             out.push('\n');
         }
     };
-    part("facts, and where they were measured", found.facts.iter().map(|m| format!("[{}] {}", m.step, m.what)).collect());
+    part(
+        "facts, and where they were measured",
+        found.facts.iter().map(|m| format!("[{}] {}", m.step, m.what)).collect(),
+    );
     let suspects = found.suspects.iter().flat_map(|s| {
-        std::iter::once(format!("{} (weight {:.2})", s.what, s.weight)).chain(s.evidence.iter().map(|e| format!("- {e}")))
+        std::iter::once(format!("{} (weight {:.2})", s.what, s.weight))
+            .chain(s.evidence.iter().map(|e| format!("- {e}")))
     });
     part("suspects, the heaviest first", suspects.collect());
-    part("ruled out, and by which measurement", found.ruled_out.iter().map(|m| format!("{} [{}]", m.what, m.step)).collect());
+    part(
+        "ruled out, and by which measurement",
+        found.ruled_out.iter().map(|m| format!("{} [{}]", m.what, m.step)).collect(),
+    );
     part("what can't be known from here", found.unknown.clone());
     part("next", found.next.iter().map(|n| format!("{}: {}", n.why, n.command)).collect());
     let _ = write!(out, "\n{:.0} s, {:.1} forward-equivalents", found.seconds, found.forward_equivalents);

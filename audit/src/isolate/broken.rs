@@ -71,7 +71,8 @@ fn meaning(lost: &[Lost]) -> Option<String> {
     match (window, entries) {
         (true, true) => Some("the whole conversation before the resumed request is gone".to_string()),
         (true, false) => Some(
-            "the tokens just before the resumed request are gone, older ones are still there in compressed entries".to_string(),
+            "the tokens just before the resumed request are gone, older ones are still there in compressed entries"
+                .to_string(),
         ),
         (false, true) => Some(format!(
             "everything that is older than the window is gone ({}): for the model the conversation begins there",
@@ -108,11 +109,8 @@ pub(super) fn measure(
     let job = rig.job;
     let decode = super::steps::decode_only(all);
     let logits = of_all(rig, all, checked)?;
-    let mut out = Broken {
-        rows: checked.lost.iter().map(words).collect(),
-        meaning: meaning(&checked.lost),
-        ..Broken::default()
-    };
+    let mut out =
+        Broken { rows: checked.lost.iter().map(words).collect(), meaning: meaning(&checked.lost), ..Broken::default() };
     let distance = rig.distance(&logits)?;
     out.logits = Logits::of(&distance, &job.inputs);
     let rows = answers(rig, job, &logits, history)?;

@@ -7,8 +7,8 @@ use karat_optimized::serving::Served as History;
 use karat_optimized::{History as Schedule, patches};
 use karat_seam::{Phase, SpanKind};
 
-use super::{Isolate, broken};
 use super::evidence::{Audited, Decode, Logits, Phases, Recalled, Served};
+use super::{Isolate, broken};
 use crate::bisect::{Books, Distance, HistoryRuns, Metric, Rig, differs};
 use crate::job::Job;
 use crate::{Error, Result, audit, recall};
@@ -138,8 +138,7 @@ pub(super) fn histories(
         let lacks = checked.facts.lacks(history).map(ToString::to_string);
         let differs = differs(&checked);
         let is_first = differs.is_some() && out.iter().all(|h| h.differs.is_none());
-        let broken =
-            if is_first { Some(broken::measure(logits, all, history, &checked, books)?) } else { None };
+        let broken = if is_first { Some(broken::measure(logits, all, history, &checked, books)?) } else { None };
         out.push(Served { name, differs, lacks, broken });
     }
     Ok((out, work))

@@ -151,7 +151,8 @@ fn broken(found: &Evidence) -> Vec<String> {
     if !histories.is_empty() {
         let names: Vec<&str> = histories.iter().map(|h| h.name.as_str()).collect();
         let lost = histories.iter().find_map(|h| h.broken.as_ref()).filter(|b| !b.forgotten.is_empty());
-        let lost = lost.map_or(String::new(), |b| format!(", where {} are lost", of(b.forgotten.len(), b.logits.given)));
+        let lost =
+            lost.map_or(String::new(), |b| format!(", where {} are lost", of(b.forgotten.len(), b.logits.given)));
         out.push(format!("not the path's own cold run: {}{lost}", names.join(", ")));
     }
     if let Some(audit) = found.audit.as_ref().filter(|a| a.verdict == Verdict::Fail) {
@@ -372,7 +373,8 @@ impl Maker<'_> {
             l.given
         ));
         for f in &b.forgotten {
-            let near = f.amnesia.map_or(String::new(), |a| format!(", {a:.2} of the way to golden without the history"));
+            let near =
+                f.amnesia.map_or(String::new(), |a| format!(", {a:.2} of the way to golden without the history"));
             out.push(format!("`{}` became `{}`: {}{near}", f.expected, f.said, f.symptom));
         }
         if let Some((own, golden)) = b.gzip {
@@ -388,7 +390,10 @@ impl Maker<'_> {
                 self.no("histories", what);
             }
             Some((patches, false, _)) => {
-                out.push(format!("without the decode kernels ({}) it differs elsewhere, or not at all", patches.join(", ")));
+                out.push(format!(
+                    "without the decode kernels ({}) it differs elsewhere, or not at all",
+                    patches.join(", ")
+                ));
             }
             None => {}
         }

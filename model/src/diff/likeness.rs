@@ -45,7 +45,8 @@ fn linear(a: &Checkpoint, e: &Expected, x: &Weight<'_>, y: &Weight<'_>) -> Optio
     let found = match (same_codes, same_scales) {
         (true, false) => {
             let known = x.scale.as_ref().zip(y.scale.as_ref()).and_then(|(s, t)| scales(s, t));
-            let taken = || others().find(|(o, _)| scale_of(o) == sy).map(|(_, name)| format!("its scales are those of {name}"));
+            let taken =
+                || others().find(|(o, _)| scale_of(o) == sy).map(|(_, name)| format!("its scales are those of {name}"));
             known.or_else(taken).or_else(|| permuted(&sx, &sy, "its scales are"))
         }
         (false, _) => {
@@ -73,10 +74,12 @@ fn linear(a: &Checkpoint, e: &Expected, x: &Weight<'_>, y: &Weight<'_>) -> Optio
 
 /// The same bytes in another order.
 fn permuted(x: &[u8], y: &[u8], what: &str) -> Option<String> {
-    let count = |bytes: &[u8]| bytes.iter().fold([0usize; 256], |mut n, b| {
-        n[usize::from(*b)] += 1;
-        n
-    });
+    let count = |bytes: &[u8]| {
+        bytes.iter().fold([0usize; 256], |mut n, b| {
+            n[usize::from(*b)] += 1;
+            n
+        })
+    };
     (x.len() == y.len() && count(x) == count(y)).then(|| format!("{what} the same in another order"))
 }
 
@@ -191,8 +194,7 @@ fn gain(x: &Weight<'_>, y: &Weight<'_>) -> Option<String> {
         Encoding::Mxfp4 => "MXFP4",
         Encoding::Nvfp4 => "NVFP4",
     };
-    let conversion = if x.encoding == y.encoding { String::new() } else {
-        format!("{} where {} was, ", encodings(y), encodings(x))
-    };
+    let conversion =
+        if x.encoding == y.encoding { String::new() } else { format!("{} where {} was, ", encodings(y), encodings(x)) };
     cosine.is_finite().then(|| format!("{conversion}{:.3} times as large, cosine {cosine:.4}", (yy / xx).sqrt()))
 }

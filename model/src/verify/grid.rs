@@ -12,7 +12,9 @@ const DIFFERENT: usize = 8;
 /// tensors with few different values, and for those that use their bits.
 pub(super) fn coarse(t: &RawTensor<'_>) -> Option<Error> {
     let (bits, low, narrower, hint) = match t.dtype {
-        Dtype::F32 => (32, 16, "BF16", "mHC, sinks, position biases and router bias are kept in F32: who rounded them?"),
+        Dtype::F32 => {
+            (32, 16, "BF16", "mHC, sinks, position biases and router bias are kept in F32: who rounded them?")
+        }
         Dtype::Bf16 => (16, 4, "E4M3", "was the matrix quantised on the way, with or without a scale?"),
         _ => return None,
     };

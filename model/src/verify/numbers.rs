@@ -127,9 +127,9 @@ pub(super) fn of(w: &Weight<'_>, by_column: bool) -> (Facts, Numbers) {
             (Facts::of(values, first * w.cols), strip(w, first, values, by_column))
         })
         .collect();
-    let mut out = strips.into_iter().fold((Facts::default(), Numbers::default()), |(facts, numbers), (f, n)| {
-        (facts.join(f), numbers.join(n))
-    });
+    let mut out = strips
+        .into_iter()
+        .fold((Facts::default(), Numbers::default()), |(facts, numbers), (f, n)| (facts.join(f), numbers.join(n)));
     if w.data.dtype == Dtype::Packed4 {
         for byte in w.data.bytes {
             out.1.codes[usize::from(byte & 7)] += 1;

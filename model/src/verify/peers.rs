@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::numbers::Numbers;
 use super::scan::{Scan, is_known};
-use crate::checkpoint::{Check, Finding, Severity};
 use crate::Error;
+use crate::checkpoint::{Check, Finding, Severity};
 
 /// Standard deviations from which on something is no chance.
 const SURE: f64 = 6.0;
@@ -114,7 +114,8 @@ impl Peers {
                     out.push(warning(&levels[0].0, error));
                     continue;
                 }
-                for (name, level) in levels.iter().filter(|(_, level)| levels.len() > 2 && (level - own).abs() > LEVEL) {
+                for (name, level) in levels.iter().filter(|(_, level)| levels.len() > 2 && (level - own).abs() > LEVEL)
+                {
                     let error = Error::input(format!("another level than the other {part} of its layer"))
                         .expected(format!("an RMS near {:.3e}", own.exp2()))
                         .found(format!("{:.3e}", level.exp2()))
@@ -221,7 +222,8 @@ fn channels<'a>(experts: &[Expert<'a>]) -> Vec<Finding> {
     let read = both(&shared.gate.columns, &shared.up.columns);
     let mut out = Vec::new();
     let of_matrix = |what: &str, columns: fn(&Expert<'a>) -> &'a [f64], other: &dyn Fn(&Expert<'a>) -> Vec<f64>| {
-        let routed: Vec<&Expert<'a>> = experts.iter().filter(|e| e.is_packed && columns(e).len().is_multiple_of(32)).collect();
+        let routed: Vec<&Expert<'a>> =
+            experts.iter().filter(|e| e.is_packed && columns(e).len().is_multiple_of(32)).collect();
         let width = routed.first().map_or(0, |e| columns(e).len());
         if width == 0 {
             return None;

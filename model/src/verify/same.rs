@@ -14,7 +14,8 @@ const CHANGES: usize = 64;
 
 /// One finding for each set of equal tensors. The two copies of embeddings that a checkpoint may hold are no fault.
 pub(super) fn bytes(store: &Store) -> Vec<Finding> {
-    let hashed: Vec<Option<[u8; 32]>> = (0..store.entries.len()).into_par_iter().map(|id| hash(store.bytes(id))).collect();
+    let hashed: Vec<Option<[u8; 32]>> =
+        (0..store.entries.len()).into_par_iter().map(|id| hash(store.bytes(id))).collect();
     let mut groups: HashMap<[u8; 32], Vec<Id>> = HashMap::new();
     for (id, hash) in hashed.into_iter().enumerate() {
         if let Some(hash) = hash {

@@ -82,7 +82,11 @@ fn levels_unlike_those_of_the_others() {
     let shown = run(&mut edits).to_string();
     assert!(shown.contains("layers.1.ffn: up projections have another level than gates"), "{shown}");
     // One expert at 2^-4 of its level; a quarter is within what experts may differ by.
-    finds(&mut [(W1, &mut |b: &mut [u8]| b.iter_mut().for_each(|s| *s -= 4))], "layers.2.ffn.experts.3.w1", "another level");
+    finds(
+        &mut [(W1, &mut |b: &mut [u8]| b.iter_mut().for_each(|s| *s -= 4))],
+        "layers.2.ffn.experts.3.w1",
+        "another level",
+    );
     assert!(run(&mut [(W1, quarter)]).findings.is_empty());
     // The attention of one layer, by 2^11.
     let more = &mut |b: &mut [u8]| b.iter_mut().for_each(|s| *s += 11);
