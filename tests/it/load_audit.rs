@@ -35,7 +35,7 @@ fn damage(files: &mut Files) {
     }
     files.experts(2, "w1.weight", |bytes, _| bytes.iter_mut().for_each(|b| *b = b.rotate_left(4)));
     copy(files, "layers.0.ffn.gate.tid2eid", "layers.2.ffn.gate.tid2eid");
-    copy(files, "layers.5.ffn.experts.0.w3.scale", "layers.3.ffn.experts.0.w3.scale");
+    copy(files, "layers.4.ffn.experts.0.w3.scale", "layers.3.ffn.experts.0.w3.scale");
     // Stored in halves: column j in the low nibble of byte j of a block, column j + 16 in the high one.
     files.experts(4, "w2.weight", |bytes, _| {
         for block in bytes.as_chunks_mut::<16>().0 {
@@ -96,7 +96,7 @@ fn faults_in_the_bytes_of_a_trained_model_are_found_before_any_forward_pass() {
     assert_eq!(looks("layers.1.ffn.experts.3.w1"), "it is layers.1.ffn.experts.3.w3");
     assert_eq!(looks("layers.2.ffn.experts.4.w1"), "the two codes of every byte are exchanged");
     assert_eq!(looks("layers.2.ffn.gate.tid2eid"), "it is layers.0.ffn.gate.tid2eid");
-    assert_eq!(looks("layers.3.ffn.experts.0.w3"), "its scales are those of layers.5.ffn.experts.0.w3");
+    assert_eq!(looks("layers.3.ffn.experts.0.w3"), "its scales are those of layers.4.ffn.experts.0.w3");
     assert!(looks("layers.4.ffn.experts.1.w2").contains("in halves where pairs were"));
     assert_eq!(looks("layers.5.ffn.experts.2.w3"), "its scales are 0.25 times as large");
     assert_eq!(looks("layers.6.ffn.experts.0.w2"), "its scales are transposed");
