@@ -46,7 +46,7 @@ mod storage;
 mod trace;
 
 pub use bisect::{
-    Asked, Asking, Bisect, BisectReport, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work, bisect,
+    Asked, Asking, Bisect, BisectReport, Books, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work, bisect,
     bisect_check, check_names, search,
 };
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_audit::{Candidate, Facts, Lockstep, Outcome, Quiet, Result, expected_verdict, specs};
+use karat_audit::{Candidate, Facts, Lockstep, Outcome, Quiet, Result, Rules, expected_verdict, specs};
 use karat_bundle::{Evidence, FirstBad, FlipRow, Policy, Report, TapRow, Verdict, judge};
 use karat_diff::Claims;
 use karat_model::{Checkpoint, Geometry, new_model};
@@ -14,7 +14,7 @@ use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanK
 
 use crate::catalogue::{self, Expected};
 use crate::faulty::Faulty;
-use crate::{Fault, Files};
+use crate::{Fault, Files, Levels, Load, load};
 
 /// Name of the candidate without a fault.
 pub const CONTROL: &str = "control";
@@ -54,6 +54,10 @@ pub struct Found {
     /// The row nearest to its tolerance (or furthest over it) among the taps where the fault must show, with the
     /// control's value there. `None` for ids and the control.
     pub at_place: Option<(TapRow, Option<f64>)>,
+    /// Whether it is seen with less evidence than all taps.
+    pub levels: Levels,
+    /// What the load audit says of its files, where it changes any.
+    pub load: Option<Load>,
 }
 
 /// How near an audit came.
@@ -184,11 +188,17 @@ impl Bench {
             })
             .collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        let mut candidates = vec![candidate(STOCK, &stock, &stock), candidate(CONTROL, &base, &base)];
+        // As an audit has it: stock's own roundings are derived, and what no patch reaches is judged by them.
+        let (numerics, decode) = (stock.numerics(Phase::Prefill), stock.numerics(Phase::Decode));
+        let rules = (numerics == decode).then_some(Rules { numerics, checkpoint: &self.checkpoint });
+        let first = Candidate { rules, ..candidate(STOCK, &stock, &stock) };
+        let mut candidates = vec![first, candidate(CONTROL, &base, &base)];
         candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         let mut found = vec![self.found(CONTROL, None, &outcome)];
-        found.extend(numeric.iter().map(|f| self.found(f.id, Some(f), &outcome)));
+        for fault in &numeric {
+            found.push(Found { load: load::of(fault, &self.files)?, ..self.found(fault.id, Some(fault), &outcome) });
+        }
         for fault in ids {
             found.push(self.audit_ids(fault)?);
         }
@@ -228,7 +238,20 @@ impl Bench {
             (false, Verdict::Pass) => Outcomes::Missed,
             (false, _) => Outcomes::Elsewhere,
         };
-        Ok(Found { id: fault.id, report, row: None, taps: Vec::new(), outcome, is_in_rows: Some(said), at_place: None })
+        // Ids are in every record of a conversation, its text included.
+        let levels = Levels { layers: said, logits: said, text: said };
+        let is_in_rows = Some(said);
+        Ok(Found {
+            id: fault.id,
+            report,
+            row: None,
+            taps: Vec::new(),
+            outcome,
+            is_in_rows,
+            at_place: None,
+            levels,
+            load: None,
+        })
     }
 
     fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome) -> Found {
@@ -251,7 +274,8 @@ impl Bench {
         };
         let is_in_rows = bad.zip(fault).and_then(|(bad, fault)| self.is_in_rows(fault, bad));
         let at_place = fault.and_then(|fault| at_place(fault, &taps, all));
-        Found { id, report, row, taps, outcome, is_in_rows, at_place }
+        let levels = Levels::of(id, CONTROL, &taps, all);
+        Found { id, report, row, taps, outcome, is_in_rows, at_place, levels, load: None }
     }
 
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {

@@ -92,14 +92,19 @@ impl Files {
         }
     }
 
+    /// The files as they are now.
+    pub fn into_files(self) -> BTreeMap<String, Arc<[u8]>> {
+        let mut files = self.rest;
+        files.insert(WEIGHTS.to_string(), Arc::from(self.weights));
+        files.insert(CONFIG.to_string(), Arc::from(self.config.to_string().into_bytes()));
+        files
+    }
+
     /// The model of these files.
     ///
     /// # Errors
     /// The checkpoint refuses them.
     pub fn checkpoint(self) -> karat_model::Result<Arc<Checkpoint>> {
-        let mut files = self.rest;
-        files.insert(WEIGHTS.to_string(), Arc::from(self.weights));
-        files.insert(CONFIG.to_string(), Arc::from(self.config.to_string().into_bytes()));
-        Ok(Arc::new(Checkpoint::from_memory("faulty", files)?))
+        Ok(Arc::new(Checkpoint::from_memory("faulty", self.into_files())?))
     }
 }

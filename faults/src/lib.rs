@@ -1,17 +1,20 @@
 //! Seeded faults after public bug reports: what an audit must find, and where.
 //!
 //! A fault is an entry of data in `list/`: the report's id, where it must show, and an edit of the candidate's taps
-//! (through the seam's writable visitor), of its files, or of its ids. `taps.tsv` says where each report must show in
+//! (through the seam's writable visitor), of its files, or of its ids; `books.rs` has faults of schedulers. `taps.tsv` says where each report must show in
 //! the words of this project; it was written before any fault was audited. Nothing of this is in the shipped binary:
 //! only tests and automation depend on this crate.
 
 mod bench;
+pub mod books;
 pub mod catalogue;
 mod edit;
 mod fault;
 mod faulty;
 mod files;
+mod levels;
 mod list;
+mod load;
 mod matrix;
 
 pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
@@ -19,5 +22,7 @@ pub use edit::Edit;
 pub use fault::Fault;
 pub use faulty::Faulty;
 pub use files::Files;
+pub use levels::Levels;
 pub use list::faults;
+pub use load::Load;
 pub use matrix::{matrix, rows, rows_of};

@@ -12,8 +12,8 @@ pub fn rows_of(page: &str) -> Vec<[String; 4]> {
         let [id, _, _, seeded, named, outcome, ..] = cells[..] else { return None };
         Some([id.trim_end_matches('*'), seeded, named, outcome].map(str::to_string))
     };
-    let table = page.lines().skip_while(|l| !l.starts_with("|---"));
-    table.skip(1).take_while(|l| l.starts_with('|')).filter_map(row).collect()
+    let table = page.lines().skip_while(|l| !l.starts_with("| fault | kind"));
+    table.skip(2).take_while(|l| l.starts_with('|')).filter_map(row).collect()
 }
 
 /// The columns that must not get worse: id, where the fault is, what was named, outcome.
@@ -65,8 +65,9 @@ pub fn matrix(found: &[Found]) -> String {
         count(Outcomes::Silent),
         accepted_patches().join(", "),
     );
-    out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain |\n");
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str(&levels(found));
+    out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain | seen by |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (found, row) in found.iter().zip(rows(found)) {
         let fault = faults().into_iter().find(|x| x.id == found.id);
         let report = catalogue::report(found.id);
@@ -90,14 +91,89 @@ pub fn matrix(found: &[Found]) -> String {
         let number = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.4}"));
         let _ = writeln!(
             out,
-            "| {id}{core} | {} | {} | {seeded} | {named} | {outcome} | {gate} | {ratio} | {at} | {} | {} |",
+            "| {id}{core} | {} | {} | {seeded} | {named} | {outcome} | {gate} | {ratio} | {at} | {} | {} | {} |",
             report.as_ref().map_or("control", |r| r.kind),
             fault.map_or("nothing", |f| f.change),
             number(metrics.and_then(|m| m.cosine)),
             number(metrics.and_then(|m| m.gain)),
+            seen_by(found),
         );
     }
     out.push_str(NOTES);
+    out.push_str(&loads(found));
+    out
+}
+
+/// True for a candidate about which an audit should be silent.
+fn is_control(found: &Found) -> bool {
+    matches!(found.outcome, Outcomes::Silent | Outcomes::FalseAlarm)
+}
+
+fn is_seen(found: &Found) -> bool {
+    !matches!(found.outcome, Outcomes::Missed | Outcomes::Silent)
+}
+
+/// The levels of evidence that see it, each a letter.
+fn seen_by(found: &Found) -> String {
+    let l = found.levels;
+    let letters = [(is_seen(found), 'T'), (l.layers, 'L'), (l.logits, 'G'), (l.text, 'X')];
+    let seen: String = letters.iter().filter(|(seen, _)| *seen).map(|(_, letter)| letter).collect();
+    if seen.is_empty() { "-".to_string() } else { seen }
+}
+
+/// Counts by family and level of evidence, and the misses by name.
+fn levels(found: &[Found]) -> String {
+    let faults: Vec<(&Found, catalogue::Report)> =
+        found.iter().filter(|f| !is_control(f)).filter_map(|f| Some((f, catalogue::report(f.id)?))).collect();
+    let mut out = "| family | faults | all taps | layer and tap right | layer outputs | logits | text |\n".to_string();
+    out.push_str("|---|---|---|---|---|---|---|\n");
+    let mut families: Vec<&str> = faults.iter().map(|(_, r)| r.family).collect();
+    families.dedup();
+    families.sort_unstable();
+    families.dedup();
+    let mut line = |name: &str, is_in: &dyn Fn(&catalogue::Report) -> bool| {
+        let some: Vec<&Found> = faults.iter().filter(|(_, r)| is_in(r)).map(|(f, _)| *f).collect();
+        let count = |what: &dyn Fn(&Found) -> bool| some.iter().filter(|f| what(f)).count();
+        let _ = writeln!(
+            out,
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            some.len(),
+            count(&is_seen),
+            count(&|f| f.outcome == Outcomes::Named),
+            count(&|f| f.levels.layers),
+            count(&|f| f.levels.logits),
+            count(&|f| f.levels.text),
+        );
+    };
+    for family in families {
+        line(family, &|r| r.family == family);
+    }
+    line("core rows", &|r| r.core);
+    line("all", &|_| true);
+    let missed: Vec<&str> = faults.iter().filter(|(f, _)| !is_seen(f)).map(|(f, _)| f.id).collect();
+    let alarms: Vec<&str> = found
+        .iter()
+        .filter(|f| is_control(f) && (f.levels.layers || f.levels.logits || f.levels.text || is_seen(f)))
+        .map(|f| f.id)
+        .collect();
+    let names = |ids: Vec<&str>| if ids.is_empty() { "none".to_string() } else { ids.join(", ") };
+    let _ = writeln!(
+        out,
+        "\nMissed with all taps: {}. Controls that some level takes for a fault: {}.\n",
+        names(missed),
+        names(alarms)
+    );
+    out
+}
+
+/// What the load audit says of faults that live in files.
+fn loads(found: &[Found]) -> String {
+    let mut out = LOADS.to_string();
+    for f in found {
+        let Some(load) = &f.load else { continue };
+        let words = |text: &Option<String>| text.clone().unwrap_or("-".to_string()).replace('|', "/");
+        let _ = writeln!(out, "| {} | {} | {} |", f.id, words(&load.alone), words(&load.against));
+    }
     out
 }
 
@@ -111,7 +187,25 @@ audited; several taps: any of them, or another result of the same op. *Named* is
 
 ";
 
+const LOADS: &str = "
+## Before any forward pass
+
+Faults that change the candidate's files, as `karat model verify` sees them without anything to compare with, and as
+`karat model diff` names them beside the original. The model here has random weights: gates, channels and the order of packed
+codes show in trained weights only (`tests/it/load_audit.rs`). Some of these faults stand for what a kernel does with right
+bytes (QUANT-03, ATTN-01); a real one of that kind leaves the files as they are.
+
+| fault | the bytes alone | beside the original |
+|---|---|---|
+";
+
 const NOTES: &str = "
+*Seen by*: T all taps, L the streams that leave each layer and the logits, G logits alone, X the text of generated
+positions (greedy ids). With L golden still runs every layer on the candidate's own streams, so a layer is still named; with
+G a fault is seen where ids change more often than stock's noise explains (4 standard deviations) or the mean KL is over four
+times that of the path without a fault; with X where generated ids differ at so many more positions. The model has random
+weights, whose choices are closer than a trained model's: G and X are no measure of what a conversation would show.
+
 *Value / tolerance* is the gate's number at the first bad row, in brackets that at the expected tap where nothing is bad,
 with what it is without the fault; *cosine* and *gain* are of the same row. A cosine of
 1.0000 beside a failing gate is a fault that a check by cosine doesn't see; a gain of 1.0000 one that a check of norms

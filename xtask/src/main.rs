@@ -1,5 +1,5 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `fetch`, `peers`, `kernels`, `gpu-suite`,
-//! `evidence`.
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `story`, `fetch`, `peers`, `kernels`,
+//! `gpu-suite`, `evidence`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
@@ -10,6 +10,7 @@ mod fetch;
 mod gpu_suite;
 mod kernels;
 mod peers;
+mod story;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ enum Command {
     Counts(counts::Args),
     /// Audits every seeded fault and writes the detection matrix, docs/faults.md.
     Faults,
+    /// Reproduces the story on two schedulers with a fault and writes docs/story.md.
+    Story,
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
     /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root()),
         Command::Counts(args) => counts::run(&root(), &args),
         Command::Faults => faults::run(&root()),
+        Command::Story => story::run(&root()),
         Command::Fetch => fetch::run(&root()),
         Command::Peers(args) => peers::run(&root(), &args),
         Command::Kernels(args) => kernels::run(&root(), &args),

@@ -28,6 +28,7 @@ pub use check::{Check, VARIABLE, check_names};
 pub use desk::{Asked, Work};
 pub use distance::Metric;
 pub use rig::Change;
+pub use served::Books;
 pub use stage::{Ended, Over, Stage};
 
 pub(crate) use check::set_name;

@@ -13,27 +13,31 @@ use super::search::Answer;
 use super::stage::{Ended, Over, Stage};
 use crate::{Checked, Checker, Result};
 
+/// Changes the program of a history: a scheduler with a fault, seeded.
+pub type Books<'a> = dyn Fn(Served, &mut Program) + Sync + 'a;
+
 /// Seed of page orders and drafts, as audits have it.
 const SEED: u64 = 1;
 
 /// Runs histories of one patch set, and counts what they take.
-pub(crate) struct Histories {
+pub(crate) struct Histories<'a> {
     checker: Checker,
     geometry: Geometry,
     /// Cold runs that the checker has made: it makes one for every other assignment of phases.
     cold: BTreeSet<Vec<Vec<Phase>>>,
     one_rule: bool,
+    books: Option<&'a Books<'a>>,
 }
 
-impl Histories {
-    pub(crate) fn new(rig: &Rig<'_>, set: &[String]) -> Result<Self> {
+impl<'a> Histories<'a> {
+    pub(crate) fn new(rig: &Rig<'_>, set: &[String], books: Option<&'a Books<'a>>) -> Result<Self> {
         let job = rig.job;
         let (checkpoint, requests) = (job.checkpoint.clone(), job.inputs.requests.clone());
         let geometry = Geometry::of(checkpoint.config(), None)?;
         let plain = Optimized::new(checkpoint.clone(), requests.clone(), rig.plan(set), job.threads)?;
         let one_rule = plain.numerics(Phase::Prefill) == plain.numerics(Phase::Decode);
         let checker = Checker::new(checkpoint, requests, rig.plan(set), geometry, job.threads)?;
-        Ok(Self { checker, geometry, cold: BTreeSet::new(), one_rule })
+        Ok(Self { checker, geometry, cold: BTreeSet::new(), one_rule, books })
     }
 
     /// Rows that a history computes.
@@ -45,7 +49,10 @@ impl Histories {
     pub(crate) fn check(&mut self, rig: &Rig<'_>, history: Served) -> Result<(Checked, f64)> {
         let requests = &rig.job.inputs.requests;
         let script = history.script(requests, self.geometry, SEED);
-        let program = script.program()?;
+        let mut program = script.program()?;
+        if let Some(books) = self.books {
+            books(history, &mut program);
+        }
         let all = requests.rows().len().max(1) as f64;
         let own = program.rows.len() as f64 / all;
         let is_new = self.cold.insert(if self.one_rule { Vec::new() } else { phases(&program, requests.seqs.len()) });
@@ -72,7 +79,7 @@ pub(crate) fn differs(checked: &Checked) -> Option<String> {
 
 /// Every history in turn, up to the first that differs. They are no axis: one may differ where a later one does not.
 pub(super) fn histories(desk: &mut Desk<'_>, rig: &Rig<'_>, set: &[String]) -> Result<Stage> {
-    let mut runs: Option<Histories> = None;
+    let mut runs: Option<Histories<'_>> = None;
     let mut skipped = Vec::new();
     let criterion = "a value read from a page, or a logit, that is not the path's own cold run's".to_string();
     let stage = |ended, found, sentence| Stage {
@@ -87,7 +94,7 @@ pub(super) fn histories(desk: &mut Desk<'_>, rig: &Rig<'_>, set: &[String]) -> R
     for history in Served::ALL {
         let answers = desk.answers(&[format!("histories {history}")], 0.0, &mut |_| {
             if runs.is_none() {
-                runs = Some(Histories::new(rig, set)?);
+                runs = Some(Histories::new(rig, set, None)?);
             }
             let Some(runs) = &mut runs else { return Ok(Vec::new()) };
             let (checked, cost) = runs.check(rig, history)?;

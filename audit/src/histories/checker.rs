@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use karat_diff::logits::{Position, positions};
 use karat_model::Checkpoint;
-use karat_optimized::serving::{Facts, Geometry, Misplaced, Paged, Program, Script, check_owners};
+use karat_optimized::serving::{Facts, Geometry, Lost, Misplaced, Paged, Program, Script, check_owners, lost_rows};
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
 use karat_seam::{Phase, Requests, RowId, Tensor};
@@ -28,6 +28,8 @@ pub struct Checked {
     pub facts: Facts,
     /// A row that is not its reader's by its owner tag.
     pub misplaced: Option<Misplaced>,
+    /// All rows that are not their reader's, by sequence and tensor.
+    pub lost: Vec<Lost>,
     /// The first row, or logit, that is not the cold run's, in order of layers and then of time.
     pub difference: Option<Difference>,
     /// Rows of state that were compared with the cold run's.
@@ -57,6 +59,8 @@ pub struct OfSequence {
     pub added: Option<Added>,
     /// Logits against golden, by position, with the phase in which they were computed.
     pub positions: Vec<(Phase, Position)>,
+    /// The logits themselves, `[n,V]`; empty where they are the cold run's.
+    pub values: Vec<f32>,
 }
 
 impl Checked {
@@ -211,7 +215,8 @@ impl Checker {
         let mtp = mtp_block(&config).filter(|_| geometry.speculative);
         let mtp_layers = config.mtp.iter().take(usize::from(mtp.is_some()));
         let layers = (0u16..).zip(config.layers.iter().chain(mtp_layers).copied());
-        let misplaced = check_owners(&program, &geometry, layers);
+        let misplaced = check_owners(&program, &geometry, layers.clone());
+        let lost = if misplaced.is_some() { lost_rows(&program, &geometry, layers) } else { Vec::new() };
         let facts = Facts::of(&program);
         let ids: Vec<Vec<RowId>> = rows.iter().map(|rows| rows.iter().map(|r| program.rows[*r].id).collect()).collect();
         let phases: Vec<Vec<Phase>> =
@@ -220,15 +225,23 @@ impl Checker {
         let only = self.rounds_state.then_some(final_pieces);
         let compare = Arc::new(Compare::new(yardstick.clone(), geometry, config, &program, &names, only));
         let path = self.serve(Paged { name: name.to_string(), geometry, program, watch: Some(compare.clone()) })?;
-        let ran = run(&path, &rows, &next)?;
+        let mut ran = run(&path, &rows, &next)?;
         let calls = path.coverage().patches.iter().map(|p| (p.name, p.prefill + p.decode)).collect();
         let found = compare.found();
         let mut sequences = Vec::new();
         for (seq, (name, pages)) in names.into_iter().zip(found.pages).enumerate() {
             let same = logits(&ran.logits[seq], &yardstick.logits[seq], &name, vocab);
             let mtp = ran.mtp.get(seq).zip(yardstick.mtp.get(seq)).map(|(own, cold)| logits(own, cold, &name, vocab));
-            let mut of =
-                OfSequence { name, pages, logits: same, mtp, golden: None, added: None, positions: Vec::new() };
+            let mut of = OfSequence {
+                name,
+                pages,
+                logits: same,
+                mtp,
+                golden: None,
+                added: None,
+                positions: Vec::new(),
+                values: Vec::new(),
+            };
             if let Some(trusted) = &self.golden {
                 of.golden = Some(golden::compare(&ran, &trusted.ran, seq, &ids[seq], vocab));
                 let own = match of.logits.differs {
@@ -239,6 +252,9 @@ impl Checker {
                 of.added = Some(Added::of(&own, &stock[seq], vocab));
                 of.positions = phases[seq].iter().copied().zip(own).collect();
             }
+            if of.logits.differs > 0 {
+                of.values = std::mem::take(&mut ran.logits[seq]);
+            }
             sequences.push(of);
         }
         let of_logits = || sequences.iter().find_map(|s| s.logits.first.clone());
@@ -246,6 +262,7 @@ impl Checker {
         Ok(Checked {
             facts,
             misplaced,
+            lost,
             difference: found.first.or_else(of_logits).or_else(of_mtp),
             compared: sequences.iter().map(|s| s.pages.compared).sum(),
             golden: sequences.iter().filter_map(|s| s.golden.clone()).reduce(|a, b| a.with(&b)),

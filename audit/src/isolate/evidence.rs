@@ -6,6 +6,7 @@ use karat_bundle::Verdict;
 use karat_seam::Phase;
 use serde::Serialize;
 
+use super::broken::Broken;
 use crate::bisect::{Distance, Metric, Stage};
 use crate::job::Inputs;
 
@@ -100,6 +101,8 @@ pub(super) struct Served {
     pub(super) differs: Option<String>,
     /// Why it is no evidence.
     pub(super) lacks: Option<String>,
+    /// What it does to the conversation; measured for the first that differs.
+    pub(super) broken: Option<Broken>,
 }
 
 /// Everything; a step that failed left nothing.

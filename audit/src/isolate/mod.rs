@@ -4,6 +4,7 @@
 //! golden's, does decode differ from prefill, which patch takes the most with it when it is reverted, does the cache change a
 //! bit, which layer and op bring it. A step that fails is told, and the others go on.
 
+mod broken;
 mod evidence;
 mod steps;
 mod synthesis;
@@ -14,7 +15,7 @@ use karat_optimized::Plan;
 use serde::Serialize;
 
 use self::evidence::Evidence;
-use crate::bisect::{Change, Criterion, Metric, Rig, layer_and_op, smallest_set};
+use crate::bisect::{Books, Change, Criterion, Metric, Rig, layer_and_op, smallest_set};
 use crate::job::{Inputs, Job};
 use crate::progress::Progress;
 use crate::{Error, Result, Subject, finish};
@@ -31,6 +32,8 @@ pub struct Isolate<'a> {
     pub arguments: String,
     /// Changes numbers of patch sets under way, where a step runs them by itself (not in the audit, recall and histories).
     pub change: Option<&'a Change<'a>>,
+    /// Changes the programs of histories: a scheduler with a fault.
+    pub books: Option<&'a Books<'a>>,
 }
 
 /// One step as it went.
@@ -107,7 +110,7 @@ pub fn isolate(job: &Job<'_>, ask: &Isolate<'_>) -> Result<Synthesis> {
     let served = named("histories");
     let apart = at(&served);
     let other = Rig::new(&apart, *stock, *history, None);
-    found.histories = book.step("histories", || steps::histories(&other, patches))?;
+    found.histories = book.step("histories", || steps::histories(&other, &mut rig, patches, ask.books))?;
     let audited = at(&audit);
     found.audit = book.step("audit", || steps::audited(&audited, ask))?;
     let pair = book.step("layers and ops", || Ok((layer_and_op(&mut rig, patches)?, taken(&rig))))?;

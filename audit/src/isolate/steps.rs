@@ -7,9 +7,9 @@ use karat_optimized::serving::Served as History;
 use karat_optimized::{History as Schedule, patches};
 use karat_seam::{Phase, SpanKind};
 
-use super::Isolate;
 use super::evidence::{Audited, Decode, Logits, Phases, Recalled, Served};
-use crate::bisect::{Distance, HistoryRuns, Metric, Rig, differs};
+use super::{Isolate, broken};
+use crate::bisect::{Books, Distance, HistoryRuns, Metric, Rig, differs};
 use crate::job::Job;
 use crate::{Error, Result, audit, recall};
 
@@ -51,13 +51,19 @@ fn one(rig: &mut Rig<'_>, set: &[String]) -> Result<Logits> {
     measure(rig, &[set.to_vec()])?.pop().ok_or(Error::CacheGap)
 }
 
-/// Decode kernels off and on.
-pub(super) fn decode(rig: &mut Rig<'_>, all: &[String]) -> Result<Decode> {
-    let is_decode_only = |name: &String| {
+/// The patches of a set that act in decode alone.
+pub(super) fn decode_only(all: &[String]) -> Vec<String> {
+    let is_decode_only = |name: &&String| {
         let bare = name.split(':').next().unwrap_or(name);
         patches().iter().any(|p| p.name == bare && p.phases == [Phase::Decode])
     };
-    let (decode, rest): (Vec<String>, Vec<String>) = all.iter().cloned().partition(is_decode_only);
+    all.iter().filter(is_decode_only).cloned().collect()
+}
+
+/// Decode kernels off and on.
+pub(super) fn decode(rig: &mut Rig<'_>, all: &[String]) -> Result<Decode> {
+    let decode = decode_only(all);
+    let rest: Vec<String> = all.iter().filter(|p| !decode.contains(p)).cloned().collect();
     let mut found = measure(rig, &[all.to_vec(), rest])?;
     let without = found.pop().unwrap_or_default();
     let with = found.pop().unwrap_or_default();
@@ -105,11 +111,17 @@ pub(super) fn reverts(rig: &mut Rig<'_>, all: &[String]) -> Result<Vec<(String, 
     Ok(all.iter().cloned().zip(measure(rig, &sets)?).collect())
 }
 
-/// Histories that are cheap, each against the path's own cold run; with the work that they took.
-pub(super) fn histories(rig: &Rig<'_>, all: &[String]) -> Result<(Vec<Served>, f64)> {
+/// Histories that are cheap, each against the path's own cold run; with the work that they took. What the first that
+/// differs does to the conversation is measured with `logits`, a rig on the same conversations.
+pub(super) fn histories(
+    rig: &Rig<'_>,
+    logits: &mut Rig<'_>,
+    all: &[String],
+    books: Option<&Books<'_>>,
+) -> Result<(Vec<Served>, f64)> {
     let job = rig.job;
-    let mut runs = HistoryRuns::new(rig, all)?;
-    let (mut out, mut work) = (Vec::new(), 0.0);
+    let mut runs = HistoryRuns::new(rig, all, books)?;
+    let (mut out, mut work): (Vec<Served>, f64) = (Vec::new(), 0.0);
     for (i, history) in (0u64..).zip(History::ALL) {
         if job.stop.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -118,13 +130,16 @@ pub(super) fn histories(rig: &Rig<'_>, all: &[String]) -> Result<(Vec<Served>, f
         let name = history.name().to_string();
         if runs.rows(rig, history)? > CHEAP * job.inputs.requests.rows().len() {
             let lacks = Some("it takes more than three passes: `karat audit --histories` runs it".to_string());
-            out.push(Served { name, differs: None, lacks });
+            out.push(Served { name, lacks, ..Served::default() });
             continue;
         }
         let (checked, cost) = runs.check(rig, history)?;
         work += cost;
         let lacks = checked.facts.lacks(history).map(ToString::to_string);
-        out.push(Served { name, differs: differs(&checked), lacks });
+        let differs = differs(&checked);
+        let is_first = differs.is_some() && out.iter().all(|h| h.differs.is_none());
+        let broken = if is_first { Some(broken::measure(logits, all, history, &checked, books)?) } else { None };
+        out.push(Served { name, differs, lacks, broken });
     }
     Ok((out, work))
 }

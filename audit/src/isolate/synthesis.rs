@@ -4,6 +4,7 @@
 use karat_bundle::Verdict;
 use serde::Serialize;
 
+use super::broken::Broken;
 use super::evidence::{Evidence, Logits};
 use super::{Isolate, StepRun};
 use crate::bisect::{Ended, set_name};
@@ -137,7 +138,8 @@ pub(super) fn of(
 
 fn broken(found: &Evidence) -> Vec<String> {
     let mut out = Vec::new();
-    let lost = |n: usize, of: usize| format!("{n} of {of} answers that golden gives are lost");
+    let of = |n: usize, all: usize| format!("{n} of {all} answers that golden gives");
+    let lost = |n: usize, all: usize| format!("{} are lost", of(n, all));
     match (&found.logits, &found.recall) {
         (Some((all, _)), _) if !all.lost.is_empty() => out.push(lost(all.lost.len(), all.given)),
         (_, Some(r)) if r.lost > 0 => {
@@ -145,10 +147,13 @@ fn broken(found: &Evidence) -> Vec<String> {
         }
         _ => {}
     }
-    let histories = found.histories.iter().flatten().filter(|h| h.differs.is_some()).map(|h| h.name.as_str());
-    let histories: Vec<&str> = histories.collect();
+    let histories: Vec<_> = found.histories.iter().flatten().filter(|h| h.differs.is_some()).collect();
     if !histories.is_empty() {
-        out.push(format!("not the path's own cold run: {}", histories.join(", ")));
+        let names: Vec<&str> = histories.iter().map(|h| h.name.as_str()).collect();
+        let lost = histories.iter().find_map(|h| h.broken.as_ref()).filter(|b| !b.forgotten.is_empty());
+        let lost =
+            lost.map_or(String::new(), |b| format!(", where {} are lost", of(b.forgotten.len(), b.logits.given)));
+        out.push(format!("not the path's own cold run: {}{lost}", names.join(", ")));
     }
     if let Some(audit) = found.audit.as_ref().filter(|a| a.verdict == Verdict::Fail) {
         out.push(format!("the audit fails: {}", audit.reason));
@@ -329,12 +334,12 @@ impl Maker<'_> {
             match (&h.differs, &h.lacks) {
                 (Some(what), _) => {
                     self.facts.push(Measured { what: format!("{} differs: {what}", h.name), step: "histories" });
-                    let suspect = Suspect {
-                        what: format!("cache or scheduler: history {}", h.name),
-                        weight: 5.0,
-                        evidence: vec![format!("not bit for bit the path's own cold run: {what}")],
-                    };
-                    self.suspects.push(suspect);
+                    let mut evidence = vec![format!("not bit for bit the path's own cold run: {what}")];
+                    if let Some(broken) = &h.broken {
+                        evidence.extend(self.broken(&h.name, broken));
+                    }
+                    let what = format!("cache or scheduler: history {}", h.name);
+                    self.suspects.push(Suspect { what, weight: 5.0, evidence });
                 }
                 (None, Some(lacks)) => none.push(format!("history {}: no evidence, {lacks}", h.name)),
                 (None, None) => same.push(h.name.as_str()),
@@ -349,6 +354,50 @@ impl Maker<'_> {
                 self.no("histories", what);
             }
         }
+    }
+
+    /// What a broken history does, as evidence; what it clears is ruled out.
+    fn broken(&mut self, name: &str, b: &Broken) -> Vec<String> {
+        let mut out = b.rows.clone();
+        out.extend(b.meaning.iter().map(|m| format!("so {m}")));
+        let cold = self.found.logits.as_ref().map(|(all, _)| all);
+        let before = cold.map_or(String::new(), |c| {
+            format!("; served cold the same path has {:.2e}, and {} lost", c.kl, c.lost.len())
+        });
+        let l = &b.logits;
+        out.push(format!(
+            "served so: mean KL {:.2e} from golden, {} changed top ids, {} of {} answers lost{before}",
+            l.kl,
+            l.flips,
+            l.lost.len(),
+            l.given
+        ));
+        for f in &b.forgotten {
+            let near =
+                f.amnesia.map_or(String::new(), |a| format!(", {a:.2} of the way to golden without the history"));
+            out.push(format!("`{}` became `{}`: {}{near}", f.expected, f.said, f.symptom));
+        }
+        if let Some((own, golden)) = b.gzip {
+            out.push(format!("seen by no look at the text alone: gzip ratio {own:.2}, golden's {golden:.2}"));
+        }
+        match &b.decode {
+            Some((patches, true, lost)) => {
+                let names = patches.join(", ");
+                let what = format!(
+                    "decode kernels ({names}) as the cause of {name}: without them it differs at the same row, and {lost} \
+                     answers are lost"
+                );
+                self.no("histories", what);
+            }
+            Some((patches, false, _)) => {
+                out.push(format!(
+                    "without the decode kernels ({}) it differs elsewhere, or not at all",
+                    patches.join(", ")
+                ));
+            }
+            None => {}
+        }
+        out
     }
 
     fn audit(&mut self) {

@@ -1,11 +1,13 @@
 //! Answers that golden gives and a candidate does not, from logits alone.
 
-use karat_seam::{Recorded, RowId};
+use karat_bundle::RecallRow;
+use karat_seam::{Phase, Recorded, RowId};
 
+use super::Asked;
 use super::answers::{Picked, answers};
 use super::score::{right, tokens};
 use crate::Result;
-use crate::job::Inputs;
+use crate::job::{Inputs, Job};
 
 /// Answers of a run against golden's.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,4 +42,22 @@ pub(crate) fn lost<'a>(
         }
     }
     Ok(out)
+}
+
+/// Rows of `recall.csv` from logits alone; the layers at which answers are lost stay unknown. Logits come sequence by
+/// sequence.
+pub(crate) fn told<'a>(
+    job: &Job<'_>,
+    golden: impl Iterator<Item = &'a Recorded>,
+    candidate: impl Iterator<Item = &'a Recorded>,
+    history: &str,
+) -> Result<Vec<RecallRow>> {
+    let asks = &job.inputs.asks;
+    let (mut ours, mut theirs) = (Picked::default(), Picked::default());
+    golden.for_each(|r| ours.take(&r.rows, &r.tensor, asks));
+    candidate.for_each(|r| theirs.take(&r.rows, &r.tensor, asks));
+    let answers = answers(asks, &ours, &theirs);
+    let phases = vec![Phase::Decode; answers.len()];
+    let asked = Asked { patch_set: "all".to_owned(), history: history.to_owned(), answers, phases };
+    super::rows(job, &[asked], &|_, _, _| Ok(Vec::new()))
 }

@@ -24,7 +24,7 @@ use karat_seam::{Path, Phase, Recorder, Requests, RowId, Site, Tap};
 
 pub(crate) use self::answers::Answer;
 use self::answers::{Picked, answers};
-pub(crate) use self::lost::{Lost, lost};
+pub(crate) use self::lost::{Lost, lost, told};
 use self::score::Named;
 use crate::cache::{Hash, Kind, Reader, Writer};
 use crate::job::Job;

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &IsolateArgs, globals: Globals) -> Result<u8> {
     let progress = Progress::new(globals);
     let job = Job { cache: cache.as_ref(), ..inputs::job(&source, inputs, globals, &progress) };
     let subject = Subject { stock, patches, history: History::Cold };
-    let result = isolate(&job, &Isolate { subject, quick, arguments: arguments(args), change: None });
+    let result = isolate(&job, &Isolate { subject, quick, arguments: arguments(args), change: None, books: None });
     progress.finish();
     let synthesis = result?;
     let value = summary::isolate::json(&synthesis);

@@ -37,22 +37,37 @@ fn some_faults_are_named_at_their_layer_and_tap_and_the_control_is_silent() {
     }
 }
 
+/// Every second fault, and all controls: what continuous integration has time for. `cargo xtask faults` runs them all.
+fn stratified() -> Vec<&'static Fault> {
+    let is_control = |f: &Fault| crate::catalogue::report(f.id).is_some_and(|r| r.kind == "control");
+    (0..).zip(faults()).filter(|(i, f)| i % 2 == 0 || is_control(f)).map(|(_, f)| f).collect()
+}
+
 #[test]
 #[ignore = "slow: run with --include-ignored (CI does)"]
-fn every_fault_is_found_as_the_committed_page_says() {
+fn every_second_fault_is_found_as_the_committed_page_says() {
     if std::env::var_os(WRITE).is_some() {
         let found = Bench::new(2).unwrap().audit(&faults()).unwrap();
+        really_differ(&found);
         std::fs::write(page(), matrix(&found)).unwrap();
         return;
     }
-    let found = compare(&faults());
-    // A fault that leaves its own place as it was would be a fault in name only.
-    for (row, control) in found.iter().filter_map(|f| f.at_place.as_ref()) {
-        assert_ne!(row.value, *control, "{}: {} {}", row.patch_set, row.layer, row.tap);
-    }
+    let found = compare(&stratified());
+    really_differ(&found);
     assert!(found.iter().all(|f| f.outcome != Outcomes::FalseAlarm), "a control is no fault");
     let numeric = found.iter().filter(|f| f.outcome == Outcomes::Named && f.row.is_some()).count();
     assert!(numeric >= 30, "{numeric} of the op, load and state faults are named at layer and tap");
     let committed = rows_of(&std::fs::read_to_string(page()).unwrap());
-    assert_eq!(committed.len(), found.len(), "the page has a row that no fault has");
+    assert_eq!(committed.len(), faults().len() + 1, "the page has a row that no fault has, or lacks one");
+}
+
+/// A fault that leaves its own place as it was would be a fault in name only.
+fn really_differ(found: &[Found]) {
+    for (row, control) in found.iter().filter_map(|f| f.at_place.as_ref()) {
+        assert_ne!(row.value, *control, "{}: {} {}", row.patch_set, row.layer, row.tap);
+    }
+    let numbers = |f: &Found| f.taps.iter().map(|r| (r.rel_l2, r.total, r.value)).collect::<Vec<_>>();
+    for f in found[1..].iter().filter(|f| !f.taps.is_empty()) {
+        assert_ne!(numbers(f), numbers(&found[0]), "{} changes nothing", f.id);
+    }
 }

@@ -1,9 +1,9 @@
 //! Core attention: sink, window, merge, padding.
 
-use karat_seam::{Block, Op, Result, Tap, Tensor};
+use karat_seam::{Block, Data, Op, Phase, Result, Tap, Tensor};
 use serde_json::json;
 
-use crate::bench::SEAM;
+use crate::bench::{ANSWER, SEAM};
 use crate::fault::{Fault, NONE, decoded};
 use crate::{Edit, Files};
 
@@ -108,6 +108,36 @@ pub(super) const FAULTS: &[Fault] = &[
         }),
         ..NONE
     },
+    Fault {
+        id: "ATTN-11",
+        change: "decoded rows attend to the entries that the row 40 before them chose",
+        block: Block::Layer(3),
+        rows: decoded,
+        taps: BOTH,
+        edit: Some(|e| other_lists(e, 40)),
+        ..NONE
+    },
+    Fault {
+        id: "ATTN-12",
+        change: "at the first answer's first tokens what padded heads hold is summed in",
+        block: Block::Layer(2),
+        rows: |pos, _| (ANSWER..ANSWER + 6).contains(&pos),
+        taps: &[Tap::AttnO],
+        edit: Some(|e| {
+            e.each_row(|_, row| row.iter_mut().step_by(3).for_each(|v| *v += 0.25));
+            Ok(())
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "ATTN-15",
+        change: "every decode step has the logits of the first",
+        block: Block::Head,
+        rows: |pos, phase| phase == Phase::Decode && pos > ANSWER,
+        taps: &[Tap::Logits],
+        edit: Some(first_steps_logits),
+        ..NONE
+    },
 ];
 
 fn no_sinks(files: &mut Files, layer: u16) {
@@ -145,5 +175,29 @@ fn counted_zeros(e: &mut Edit<'_>) -> Result<()> {
             }
         }
     });
+    Ok(())
+}
+
+/// Row i attends to the entries of row i - `by`.
+pub(super) fn other_lists(e: &mut Edit<'_>, by: usize) -> Result<()> {
+    let mask = e.seen(Tap::AttnSelected)?;
+    let (width, Data::U8(old)) = (mask.width(), &mask.data) else { return Ok(()) };
+    let mut new = old.clone();
+    for pos in by..mask.rows() {
+        new[pos * width..(pos + 1) * width].copy_from_slice(&old[(pos - by) * width..(pos - by + 1) * width]);
+    }
+    let new = e.rerun(Op::Attend, &[(Tap::AttnSelected, Tensor::u8(mask.shape.clone(), new))])?;
+    e.put(&new)
+}
+
+fn first_steps_logits(e: &mut Edit<'_>) -> Result<()> {
+    let first = match e.rows().iter().position(|row| row.pos == ANSWER) {
+        Some(i) => e.row(i).to_vec(),
+        None => {
+            let (seen, width) = (e.seen(Tap::Logits)?, e.width());
+            seen.as_f32("logits")?[ANSWER as usize * width..(ANSWER as usize + 1) * width].to_vec()
+        }
+    };
+    e.each_row(|_, row| row.copy_from_slice(&first));
     Ok(())
 }

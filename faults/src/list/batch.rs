@@ -2,6 +2,8 @@
 
 use karat_seam::{Block, Data, Op, Phase, Result, Tap, Tensor};
 
+use super::attn::other_lists;
+use super::state::other_entries;
 use crate::Edit;
 use crate::fault::{Fault, NONE, decoded};
 
@@ -54,6 +56,37 @@ pub(super) const FAULTS: &[Fault] = &[
         taps: &[Tap::FfnOut],
         edit: Some(|e| {
             e.scale(2.0);
+            Ok(())
+        }),
+        ..NONE
+    },
+    Fault {
+        id: "BATCH-02",
+        change: "every fourth decoded row is replayed with the entries of eight steps before",
+        block: Block::Layer(3),
+        rows: |pos, phase| phase == Phase::Decode && pos % 4 == 3,
+        taps: &[Tap::AttnO, Tap::AttnLse],
+        edit: Some(|e| other_lists(e, 8)),
+        ..NONE
+    },
+    Fault {
+        id: "BATCH-06",
+        change: "decode reads entries by another request's block table",
+        block: Block::Layer(2),
+        rows: decoded,
+        taps: &[Tap::AttnO, Tap::AttnLse],
+        edit: Some(|e| other_entries(e, |entries, width| entries.chunks_exact_mut(width).for_each(<[f32]>::reverse))),
+        ..NONE
+    },
+    Fault {
+        id: "BATCH-11",
+        change: "at every fifth decoded token half of the heads' partial results are overwritten",
+        block: Block::Layer(1),
+        rows: |pos, phase| phase == Phase::Decode && pos % 5 == 0,
+        taps: &[Tap::AttnO],
+        edit: Some(|e| {
+            let half = e.width() / 2;
+            e.each_row(|_, row| row[half..].fill(0.0));
             Ok(())
         }),
         ..NONE

@@ -89,6 +89,15 @@ pub(super) const FAULTS: &[Fault] = &[
         edit: Some(|e| lost_rows(e, SEAM)),
         ..NONE
     },
+    Fault {
+        id: "COMP-10",
+        change: "four rows of the open window are another request's, which had this batch row before",
+        block: Block::Layer(1),
+        rows: |pos, _| (164..172).contains(&pos),
+        taps: &[Tap::AttnCkv],
+        edit: Some(other_requests_rows),
+        ..NONE
+    },
 ];
 
 fn zeroed(e: &mut Edit<'_>) -> Result<()> {
@@ -139,6 +148,19 @@ fn rejected_drafts(e: &mut Edit<'_>) -> Result<()> {
         if values.len() >= 172 * width {
             values.copy_within(100 * width..102 * width, 170 * width);
         }
+        Ok((tap, Tensor::f32(tensor.shape.clone(), values)))
+    };
+    let replaced = [wrong(Tap::AttnKvp)?, wrong(Tap::AttnGateScore)?];
+    let new = e.rerun(Op::CompressPool, &replaced)?;
+    e.put(&new)
+}
+
+/// Four tokens' rows are those of another request: the same numbers, turned round.
+fn other_requests_rows(e: &mut Edit<'_>) -> Result<()> {
+    let wrong = |tap: Tap| -> Result<(Tap, Tensor)> {
+        let tensor = e.seen(tap)?;
+        let (width, mut values) = (tensor.width(), tensor.as_f32(tap.name())?.to_vec());
+        values.chunks_exact_mut(width).skip(164).take(4).for_each(<[f32]>::reverse);
         Ok((tap, Tensor::f32(tensor.shape.clone(), values)))
     };
     let replaced = [wrong(Tap::AttnKvp)?, wrong(Tap::AttnGateScore)?];

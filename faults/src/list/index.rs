@@ -1,6 +1,7 @@
 //! The indexer: queries, keys, scores, selection.
 #![expect(clippy::unnecessary_wraps, reason = "the type of Fault::edit")]
 
+use karat_model::formats::bf16;
 use karat_optimized::{Rope, Store, quant::hadamard};
 use karat_seam::{Block, Data, Phase, Result, Tap, Tensor};
 
@@ -104,6 +105,17 @@ pub(super) const FAULTS: &[Fault] = &[
         rows: decoded,
         taps: &[Tap::AttnIndexScore],
         edit: Some(|e| rescored(e, true, 4)),
+        ..NONE
+    },
+    Fault {
+        id: "INDEX-03",
+        change: "head weights are rounded to bf16",
+        block: AT,
+        taps: &[Tap::AttnIndexW],
+        edit: Some(|e| {
+            e.each_row(|_, row| row.iter_mut().for_each(|v| *v = bf16::round(*v)));
+            Ok(())
+        }),
         ..NONE
     },
 ];

@@ -89,6 +89,22 @@ pub(super) const FAULTS: &[Fault] = &[
         edit: Some(|e| other_entries(e, |entries, width| pages(entries, width, 0..40).fill(0.0))),
         ..NONE
     },
+    Fault {
+        id: "SPEC-02",
+        change: "steps after a rejected draft see three rows of the window that the draft left",
+        block: Block::Layer(1),
+        rows: |pos, _| (172..180).contains(&pos),
+        taps: BOTH,
+        edit: Some(|e| {
+            let width = e.seen(Tap::AttnKv)?.width();
+            other_rows(e, move |kv| {
+                if kv.len() >= 172 * width {
+                    kv.copy_within(100 * width..103 * width, 169 * width);
+                }
+            })
+        }),
+        ..NONE
+    },
 ];
 
 /// Rows of the second turn that still see the first.
@@ -108,7 +124,7 @@ fn moved_window(e: &mut Edit<'_>, by: usize) -> Result<()> {
 }
 
 /// Attention over other entries.
-fn other_entries(e: &mut Edit<'_>, edit: impl Fn(&mut [f32], usize)) -> Result<()> {
+pub(super) fn other_entries(e: &mut Edit<'_>, edit: impl Fn(&mut [f32], usize)) -> Result<()> {
     let ckv = e.seen(Tap::AttnCkv)?;
     let mut values = ckv.as_f32("attn.ckv")?.to_vec();
     edit(&mut values, ckv.width());

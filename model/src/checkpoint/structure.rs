@@ -42,8 +42,10 @@ pub enum Check {
     Scale,
     /// NaN or infinity.
     Nonfinite,
-    /// Expert ids out of range or twice for one token.
+    /// Expert ids out of range or twice for one token, or a table that doesn't use every expert.
     Ids,
+    /// Numbers that don't look like those of a checkpoint that was stored and loaded right.
+    Numbers,
     /// Index file and shards disagree.
     Index,
     /// Something the config and the tensors say differently.

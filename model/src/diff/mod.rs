@@ -1,6 +1,8 @@
 //! `karat model diff A B`: do two checkpoints hold the same model? Compared tensor by tensor by decoded value, across
-//! naming, sharding and encoding, and by config. Rows are decoded in parallel, a few at a time.
+//! naming, sharding and encoding, and by config. What differs is told together with what it looks like: transposed
+//! scales, another layer's, packed codes in another order, a rounding. Rows are decoded in parallel, a few at a time.
 
+mod likeness;
 #[cfg(test)]
 mod tests;
 
@@ -37,6 +39,9 @@ pub struct TensorDiff {
     /// |A - B| over |A|, both as L2 norms.
     #[serde(serialize_with = "number")]
     pub rel_l2: f64,
+    /// What A's tensor would have to be taken for to give B's (transposed, another layer's, rounded, ...), where the two
+    /// differ and something fits.
+    pub looks_like: Option<String>,
 }
 
 /// json has no infinity and no NaN: they are written as strings, not as null.
@@ -217,6 +222,7 @@ fn tensor(a: &Checkpoint, b: &Checkpoint, e: &Expected) -> Result<TensorDiff> {
         max_abs: sums.max,
         at: sums.at.map(|i| [i / cols, i % cols]),
         rel_l2,
+        looks_like: if sums.differing > 0 { likeness::of(a, b, e) } else { None },
     })
 }
 
@@ -277,14 +283,15 @@ impl fmt::Display for Report {
             let at = t.at.map_or(String::new(), |[r, c]| format!(" at row {r}, column {c}"));
             writeln!(
                 f,
-                "{}: rel-L2 {:.3e}, max {:.3e}{at}, {} of {} values ({} / {})",
+                "{}: rel-L2 {:.3e}, max {:.3e}{at}, {} of {} values ({} / {}){}",
                 t.name,
                 t.rel_l2,
                 t.max_abs,
                 t.differing,
                 t.shape.iter().product::<usize>(),
                 t.stored_a,
-                t.stored_b
+                t.stored_b,
+                t.looks_like.as_ref().map_or(String::new(), |what| format!(": {what}"))
             )?;
         }
         if worst.len() > 20 {

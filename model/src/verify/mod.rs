@@ -1,9 +1,16 @@
 //! `karat model verify`: is the checkpoint what its config says, down to the last byte?
 //!
 //! Each stored tensor used exactly once, with the right shape and dtype; no NaN, no infinity, no impossible scale; every
-//! expert id in range. All findings at once, each with a plausible cause. Reads every byte once, rows in parallel,
-//! and never holds more than a few rows decoded.
+//! expert id in range. And what a loader or a conversion may have got wrong, as far as bytes and statistics show it
+//! without a forward pass and without another checkpoint: scales that don't belong to their codes, gate and up
+//! exchanged, the order of packed codes, levels unlike those of the other layers, roundings, copies. All findings at
+//! once, each with a plausible cause. Values are read once (bytes once more, for copies), rows in parallel, and never
+//! more than some rows are held decoded.
 
+mod grid;
+mod numbers;
+mod peers;
+mod same;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -18,6 +25,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::Result;
+pub(crate) use peers::layer;
+
 use crate::checkpoint::store::Store;
 use crate::checkpoint::{Check, Finding, Severity, expected_tensors, structure};
 
@@ -74,14 +83,24 @@ fn report(store: &Store, progress: Progress<'_>) -> Report {
     let expected = expected_tensors(&store.config);
     let mut findings = structure::findings(store, &expected);
     let done = AtomicUsize::new(0);
-    let scans: Vec<scan::Scan> = expected
-        .par_iter()
-        .map(|e| {
-            let scan = scan::tensor(store, e);
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, expected.len());
-            scan
-        })
-        .collect();
+    let mut scans: Vec<scan::Scan> = Vec::with_capacity(expected.len());
+    let mut peers = peers::Peers::default();
+    // Layer by layer: a layer's columns are compared with each other and then forgotten.
+    for block in expected.chunk_by(|a, b| layer(&a.name) == layer(&b.name)) {
+        let mut some: Vec<scan::Scan> = block
+            .par_iter()
+            .map(|e| {
+                let scan = scan::tensor(store, e);
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, expected.len());
+                scan
+            })
+            .collect();
+        findings.extend(peers.of_layer(&some));
+        some.iter_mut().for_each(|scan| scan.numbers = None);
+        scans.extend(some);
+    }
+    findings.extend(peers.levels());
+    findings.extend(same::bytes(store));
     findings.extend(scan::gate_and_up(&scans));
     findings.extend(scans.into_iter().flat_map(|s| s.findings));
     // Stable: inside a severity the order stays that of the inventory.
@@ -152,6 +171,7 @@ impl fmt::Display for Check {
             Self::Scale => "scale",
             Self::Nonfinite => "nonfinite",
             Self::Ids => "ids",
+            Self::Numbers => "numbers",
             Self::Index => "index",
             Self::Config => "config",
         })

@@ -1,11 +1,11 @@
 //! Every value of one tensor: finite, in range, plausible.
 
-use rayon::prelude::*;
-
+use super::grid;
+use super::numbers::{self, Numbers};
 use crate::Error;
 use crate::checkpoint::store::{Id, Store};
 use crate::checkpoint::{Check, Dtype, Encoding, Expected, Finding, RawTensor, Role, Severity, Weight, structure};
-use crate::formats::{decode_rows, scale_at};
+use crate::formats::scale_at;
 
 /// Weights of trained models stay far below this; a scale used the wrong way round doesn't.
 const PLAUSIBLE: f64 = 1e4;
@@ -13,14 +13,16 @@ const PLAUSIBLE: f64 = 1e4;
 /// What one tensor's bytes say.
 pub(super) struct Scan {
     pub(super) findings: Vec<Finding>,
-    name: String,
+    pub(super) name: String,
     /// NVFP4's global scale.
     global: Option<f32>,
+    /// Statistics of a linear.
+    pub(super) numbers: Option<Numbers>,
 }
 
 /// Running facts about values.
 #[derive(Clone, Copy, Default)]
-struct Facts {
+pub(super) struct Facts {
     bad: usize,
     first_bad: Option<usize>,
     max: f64,
@@ -28,7 +30,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(values: &[f32], start: usize) -> Self {
+    pub(super) fn of(values: &[f32], start: usize) -> Self {
         let mut facts = Self::default();
         for (i, v) in values.iter().enumerate() {
             if v.is_finite() {
@@ -42,7 +44,7 @@ impl Facts {
         facts
     }
 
-    fn join(self, later: Self) -> Self {
+    pub(super) fn join(self, later: Self) -> Self {
         Self {
             bad: self.bad + later.bad,
             first_bad: [self.first_bad, later.first_bad].into_iter().flatten().min(),
@@ -54,7 +56,7 @@ impl Facts {
 
 /// Scans one expected tensor. What is missing or misshapen was reported already and is left out here.
 pub(super) fn tensor(store: &Store, e: &Expected) -> Scan {
-    let mut scan = Scan { findings: Vec::new(), name: e.name.clone(), global: None };
+    let mut scan = Scan { findings: Vec::new(), name: e.name.clone(), global: None, numbers: None };
     match e.role {
         Role::Linear(_) => {
             if let Ok((w, ids)) = store.linear(&e.name)
@@ -95,17 +97,7 @@ fn place(i: usize, cols: usize) -> String {
 fn linear(store: &Store, scan: &mut Scan, w: &Weight<'_>, parts: &[Id]) {
     scan.global = w.global_scale.as_ref().map(|g| scale_at(g, 0));
     let scales_ok = scales(store, scan, w, parts);
-    let facts = (0..w.rows)
-        .into_par_iter()
-        .with_min_len(16)
-        .map_init(
-            || vec![0.0; w.cols],
-            |row, r| {
-                decode_rows(w, r, row);
-                Facts::of(row, r * w.cols)
-            },
-        )
-        .reduce(Facts::default, Facts::join);
+    let (facts, numbers) = numbers::of(w, is_of_experts(&scan.name));
     let at = store.place(parts[0]);
     // A bad scale spoils its whole block: reported once, as the scale that it is.
     if let Some(first) = facts.first_bad
@@ -117,12 +109,12 @@ fn linear(store: &Store, scan: &mut Scan, w: &Weight<'_>, parts: &[Id]) {
             Encoding::Mxfp4 | Encoding::Nvfp4 => "codes times scales overflow f32: the scales are damaged",
         };
         let error = Error::input("weights that are not finite")
-            .at(at)
+            .at(&at)
             .found(format!("{} of {}, first at {}", facts.bad, w.rows * w.cols, place(first, w.cols)))
             .hint(hint);
         add(scan, Severity::Error, Check::Nonfinite, error);
     } else if !facts.nonzero && scales_ok {
-        let error = Error::input("all weights are zero").at(at).hint("was the tensor ever written?");
+        let error = Error::input("all weights are zero").at(&at).hint("was the tensor ever written?");
         add(scan, Severity::Warning, Check::Scale, error);
     } else if facts.max > PLAUSIBLE {
         let hint = match w.encoding {
@@ -131,12 +123,32 @@ fn linear(store: &Store, scan: &mut Scan, w: &Weight<'_>, parts: &[Id]) {
             _ => "are the scales stored as their inverse, or exponent bytes copied as numbers?",
         };
         let error = Error::input("implausibly large weights")
-            .at(at)
+            .at(&at)
             .expected(format!("at most {PLAUSIBLE:e}"))
             .found(format!("{:e}", facts.max))
             .hint(hint);
         add(scan, Severity::Warning, Check::Scale, error);
     }
+    let zero_rows = numbers.rows.iter().filter(|e| **e == 0.0).count();
+    if facts.first_bad.is_none() && scan.findings.is_empty() {
+        if zero_rows > 0 {
+            let first = numbers.rows.iter().position(|e| *e == 0.0).unwrap_or_default();
+            let error = Error::input("rows of zeros")
+                .at(&at)
+                .found(format!("{zero_rows} of {}, first {first}", w.rows))
+                .hint("was a part of a fused tensor never written?");
+            add(scan, Severity::Warning, Check::Numbers, error);
+        }
+        if let Some(error) = grid::coarse(&w.data) {
+            add(scan, Severity::Warning, Check::Numbers, error.at(&at));
+        }
+        scan.numbers = Some(numbers);
+    }
+}
+
+/// The matrices whose columns and rows are compared with each other's.
+fn is_of_experts(name: &str) -> bool {
+    name.contains(".ffn.experts.") || name.contains(".ffn.shared_experts.")
 }
 
 /// Checks block scales and scalars; false when one of them is not a positive finite number.
@@ -204,6 +216,9 @@ fn values(store: &Store, scan: &mut Scan, t: &RawTensor<'_>, id: Id, role: Role)
             Error::input("all values of a norm are zero").at(store.place(id)).hint("was the tensor ever written?");
         add(scan, Severity::Warning, Check::Scale, error);
     }
+    if let Some(error) = grid::coarse(t) {
+        add(scan, Severity::Warning, Check::Numbers, error.at(store.place(id)));
+    }
     if role == Role::Parameter && t.dtype == Dtype::Bf16 {
         let error = Error::input("parameter was rounded to BF16")
             .at(store.place(id))
@@ -229,6 +244,11 @@ fn ids(store: &Store, scan: &mut Scan, t: &RawTensor<'_>, id: Id) {
             .hint("the expert then counts twice, which no other router does");
         add(scan, Severity::Warning, Check::Ids, error);
     }
+}
+
+/// Whether something was said about a tensor already.
+pub(super) fn is_known(scan: &Scan) -> bool {
+    scan.findings.iter().any(|f| f.severity != Severity::Note)
 }
 
 /// NVFP4: some engines fuse w1 and w3 and use one global scale for both (spec 4): a bug site where they differ.

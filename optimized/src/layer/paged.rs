@@ -75,7 +75,7 @@ impl<'a> Pages<'a> {
                     self.finals.insert(*end, state);
                 }
             }
-            Event::Freed { .. } | Event::Moved { .. } => {}
+            Event::Freed { .. } | Event::Cleared { .. } | Event::Moved { .. } => {}
         }
     }
 

@@ -69,7 +69,7 @@ impl Facts {
                 }
                 Event::Freed { .. } => facts.freed += 1,
                 Event::Moved { copies, .. } => facts.moved += copies.iter().map(|c| c.pages.len()).sum::<usize>(),
-                Event::Done { .. } => {}
+                Event::Done { .. } | Event::Cleared { .. } => {}
             }
         }
         facts

@@ -35,7 +35,7 @@ pub use geometry::{Geometry, Part, Pool};
 pub use histories::Served;
 pub use instance::Instance;
 pub use layout::Layout;
-pub use owners::{Misplaced, Owner, check_owners};
+pub use owners::{Lost, Misplaced, Owner, check_owners, lost_rows};
 pub use paged::{PageRow, Paged, Watch};
 pub use program::{Copied, Event, Piece, Program, Row, Told};
 pub use radix::{Hit, Radix};

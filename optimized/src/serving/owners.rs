@@ -1,7 +1,9 @@
 //! The accounting of pages, checked with owner tags as content: every row that a kernel would read must be the one that
 //! this context's token wrote in this layer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow;
 
 use karat_model::config::LayerKind;
 
@@ -31,6 +33,7 @@ pub enum Owner {
 impl Content for Owner {
     const POISON: Self = Self::Free;
     const PAD: Self = Self::Pad;
+    const CLEARED: Self = Self::Free;
 }
 
 impl fmt::Display for Owner {
@@ -88,7 +91,11 @@ pub fn check_owners(
 ) -> Option<Misplaced> {
     let mut first: Option<Misplaced> = None;
     for (layer, kind) in layers {
-        let found = Replay { program, geometry, layer, kind }.run();
+        let mut found = None;
+        Replay { program, geometry, layer, kind }.run(&mut |misplaced| {
+            found = Some(misplaced);
+            ControlFlow::Break(())
+        });
         first = match (first, found) {
             (Some(a), Some(b)) => Some(if b.event < a.event { b } else { a }),
             (a, b) => a.or(b),
@@ -96,6 +103,56 @@ pub fn check_owners(
     }
     first
 }
+
+/// Rows of one tensor of one sequence that were not their reader's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Sequence.
+    pub seq: u32,
+    /// Tensor.
+    pub part: Part,
+    /// Layers.
+    pub layers: BTreeSet<u16>,
+    /// The tokens that the rows stand for (an entry for the last of its window), in order.
+    pub positions: BTreeSet<usize>,
+    /// Rows over all layers.
+    pub rows: usize,
+    /// True when all of them were free rows: nobody's, not somebody else's.
+    pub are_free: bool,
+}
+
+/// Every row that the requests which bring a sequence to its final context read and that is not theirs, by sequence and
+/// tensor. A row counts once, however often it is read.
+pub fn lost_rows(
+    program: &Program,
+    geometry: &Geometry,
+    layers: impl IntoIterator<Item = (u16, LayerKind)>,
+) -> Vec<Lost> {
+    let mut found: BTreeMap<(u32, Part), Lost> = BTreeMap::new();
+    for (layer, kind) in layers {
+        let mut seen = BTreeSet::new();
+        Replay { program, geometry, layer, kind }.run(&mut |m| {
+            if program.finals[m.request] && seen.insert((m.seq, m.part, m.pos)) {
+                let lost = found.entry((m.seq, m.part)).or_insert_with(|| Lost {
+                    seq: m.seq,
+                    part: m.part,
+                    layers: BTreeSet::new(),
+                    positions: BTreeSet::new(),
+                    rows: 0,
+                    are_free: true,
+                });
+                lost.layers.insert(layer);
+                lost.positions.insert(m.pos);
+                lost.rows += 1;
+                lost.are_free &= m.found == Owner::Free;
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    found.into_values().collect()
+}
+
+type See<'a> = dyn FnMut(Misplaced) -> ControlFlow<()> + 'a;
 
 struct Replay<'a> {
     program: &'a Program,
@@ -105,7 +162,8 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn run(&self) -> Option<Misplaced> {
+    /// Shows every row that is not its reader's, until told to stop.
+    fn run(&self, see: &mut See<'_>) {
         let parts = Geometry::parts(self.kind);
         let mut store = Store::new(*self.geometry, self.layer, |part| usize::from(parts.contains(&part)));
         for (i, event) in self.program.events.iter().enumerate() {
@@ -114,23 +172,20 @@ impl Replay<'_> {
                 Event::Forward { pieces, .. } => {
                     for piece in pieces {
                         let have = self.program.rows[piece.rows.start].id.pos as usize;
-                        let misplaced = self.read(&store, (i, piece.request), have, &piece.told);
-                        if misplaced.is_some() {
-                            return misplaced;
+                        if self.read(&store, (i, piece.request), have, &piece.told, see).is_break() {
+                            return;
                         }
                         self.write(&mut store, piece);
                     }
                 }
                 Event::Done { request, told, rows } => {
-                    let misplaced = self.read(&store, (i, *request), rows.len(), told);
-                    if misplaced.is_some() {
-                        return misplaced;
+                    if self.read(&store, (i, *request), rows.len(), told, see).is_break() {
+                        return;
                     }
                 }
-                Event::Freed { .. } | Event::Moved { .. } => {}
+                Event::Freed { .. } | Event::Cleared { .. } | Event::Moved { .. } => {}
             }
         }
-        None
     }
 
     fn read(
@@ -139,7 +194,8 @@ impl Replay<'_> {
         (event, request): (usize, usize),
         have: usize,
         told: &Told,
-    ) -> Option<Misplaced> {
+        see: &mut See<'_>,
+    ) -> ControlFlow<()> {
         let (seq, contexts) = &self.program.requests[request];
         let misplaced = |part, pos, at, found| Misplaced {
             event,
@@ -153,7 +209,7 @@ impl Replay<'_> {
             seen: (have, told.seen),
         };
         if have != told.seen {
-            return Some(misplaced(Part::Window, have, None, Owner::Free));
+            return see(misplaced(Part::Window, have, None, Owner::Free));
         }
         for (part, indices) in self.geometry.reads(self.kind, told.seen) {
             for index in indices {
@@ -162,11 +218,11 @@ impl Replay<'_> {
                 let right = matches!(found, Owner::Token { pos: p, prefix, layer, .. }
                     if p as usize == pos && prefix == contexts[pos] && layer == self.layer);
                 if !right {
-                    return Some(misplaced(part, pos, store.place(told, part, index), found));
+                    see(misplaced(part, pos, store.place(told, part, index), found))?;
                 }
             }
         }
-        None
+        ControlFlow::Continue(())
     }
 
     fn write(&self, store: &mut Store<Owner>, piece: &Piece) {

@@ -84,6 +84,16 @@ pub enum Event {
         /// Physical page.
         page: u32,
     },
+    /// Rows of one tensor in a page became zero: the page was handed out anew, as engines do with fresh pages. No engine
+    /// that keeps the rules does that to a page that somebody will read.
+    Cleared {
+        /// Instance.
+        instance: u8,
+        /// Tensor.
+        part: Part,
+        /// Physical page.
+        page: u32,
+    },
     /// A sequence moved from one instance to another.
     Moved {
         /// Which request.

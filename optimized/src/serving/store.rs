@@ -10,11 +10,14 @@ pub trait Content: Copy {
     const POISON: Self;
     /// What padding rows write.
     const PAD: Self;
+    /// What a page holds that was handed out anew.
+    const CLEARED: Self;
 }
 
 impl Content for f32 {
     const POISON: Self = Self::NAN;
     const PAD: Self = Self::INFINITY;
+    const CLEARED: Self = 0.0;
 }
 
 /// All pages of one layer, on every instance.
@@ -70,11 +73,12 @@ impl<T: Content> Store<T> {
         content[row * width..(row + 1) * width].copy_from_slice(values);
     }
 
-    /// What an event other than a forward call's computation does to the pages: freed ones become poison, moved ones are
-    /// copied, padding rows are written.
+    /// What an event other than a forward call's computation does to the pages: freed ones become poison, cleared
+    /// ones zero, moved ones are copied, padding rows are written.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Freed { instance, pool, page } => self.void(*instance, *pool, *page),
+            Event::Cleared { instance, part, page } => self.clear(*instance, *part, *page),
             Event::Moved { copies, .. } => copies.iter().for_each(|c| self.copy(c)),
             Event::Forward { pads, .. } => pads.iter().for_each(|told| self.pad(told)),
             Event::Done { .. } => {}
@@ -84,6 +88,13 @@ impl<T: Content> Store<T> {
     fn void(&mut self, instance: u8, pool: Pool, page: u32) {
         for part in Part::ALL.into_iter().filter(|p| p.pool() == pool) {
             self.pages.remove(&(instance, part, page));
+        }
+    }
+
+    fn clear(&mut self, instance: u8, part: Part, page: u32) {
+        let size = self.geometry.rows(part) * self.width(part);
+        if size > 0 {
+            self.pages.insert((instance, part, page), vec![T::CLEARED; size]);
         }
     }
 

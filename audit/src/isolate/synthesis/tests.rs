@@ -23,7 +23,7 @@ fn synthesis(found: &Evidence, steps: Vec<StepRun>) -> Synthesis {
     };
     let patches = vec!["fp8-kv".to_string(), "mma-sparse-mla".to_string()];
     let subject = Subject { stock: Stock::Official, patches, history: History::Cold };
-    let ask = Isolate { subject, quick: Err("none".into()), arguments: "made.toml".into(), change: None };
+    let ask = Isolate { subject, quick: Err("none".into()), arguments: "made.toml".into(), change: None, books: None };
     of(&job, &ask, found, steps, vec!["no kernel ran".into()])
 }
 
@@ -45,7 +45,7 @@ fn stage(over: Over, found: &[&str], share: f64) -> Stage {
 }
 
 fn served(name: &str, differs: Option<&str>) -> Served {
-    Served { name: name.into(), differs: differs.map(Into::into), lacks: None }
+    Served { name: name.into(), differs: differs.map(Into::into), lacks: None, broken: None }
 }
 
 /// A path in which nothing is broken: what it is not is said with numbers.
