@@ -27,6 +27,7 @@ mod isolate;
 mod job;
 mod layer;
 mod lockstep;
+mod mtp;
 mod own_error;
 mod own_ops;
 mod part;

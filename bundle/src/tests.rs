@@ -46,7 +46,10 @@ fn sample() -> Bundle {
 /// `NaN != NaN`: bundles are compared by what they print.
 fn same(a: &Bundle, b: &Bundle) -> bool {
     format!("{:?}", (&a.verdict, &a.taps, &a.derivations, &a.tokens, &a.flips, &a.recall, &a.patches, &a.histories))
-        == format!("{:?}", (&b.verdict, &b.taps, &b.derivations, &b.tokens, &b.flips, &b.recall, &b.patches, &b.histories))
+        == format!(
+            "{:?}",
+            (&b.verdict, &b.taps, &b.derivations, &b.tokens, &b.flips, &b.recall, &b.patches, &b.histories)
+        )
 }
 
 #[test]

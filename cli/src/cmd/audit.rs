@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         progress.finish();
         return code;
     }
+    if args.page.is_some() {
+        return Err(Failure::usage("--page has a meaning where histories are compared: --histories all, or a list"));
+    }
     let mut bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,
         None => {
