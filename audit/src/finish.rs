@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_bundle::{
-    Bundle, Candidate as RunCandidate, Finding, PatchRow, PatchUse, Policy, Run, TapRow, Verdict, Walls, judge,
-    row_verdict,
+    Bundle, Candidate as RunCandidate, Finding, PatchRow, Policy, Run, TapRow, Verdict, Walls, gate, merge,
 };
 use karat_model::checkpoint::Encoding;
 use karat_optimized::Stock;
@@ -21,17 +20,13 @@ pub(crate) fn bundle(
     patches: Vec<PatchRow>,
     total_s: f64,
 ) -> Bundle {
-    let policy = Policy::default();
-    for row in &mut outcome.taps {
-        row.verdict = row_verdict(row, &policy);
-    }
     let mut run: Run = job.provenance();
     run.candidate = candidate;
-    run.patches = patches.iter().map(used).collect();
-    run.policy = policy;
+    run.policy = Policy::default();
     run.findings = outcome.findings;
     outcome.notes.push(tolerances(&outcome.taps));
-    if outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
+    let has_rows = !job.inputs.requests.seqs.is_empty();
+    if has_rows && outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
         let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
         run.findings.push(Finding::new(Verdict::Unproven, reason));
     }
@@ -46,18 +41,10 @@ pub(crate) fn bundle(
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
     bundle.derivations = outcome.derivations;
     bundle.recall = outcome.recall;
-    bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
+    merge::sort(&mut bundle, &job.inputs.conversations());
+    gate::settle(&mut bundle, None, &[]);
     bundle
-}
-
-fn used(patch: &PatchRow) -> PatchUse {
-    PatchUse {
-        patch: patch.patch.clone(),
-        requested: true,
-        observed_calls: patch.calls_prefill + patch.calls_decode,
-        state: patch.state.clone(),
-    }
 }
 
 /// Names the place of a row, whatever the patch set.

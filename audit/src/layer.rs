@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use karat_bundle::DerivationRow;
 use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
@@ -180,7 +181,16 @@ fn compare_candidate(
 ) -> Result<Part> {
     let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
     if i == 0 {
-        part.derivations.extend(lanes.predicted.iter().flat_map(|p| p.terms.iter().cloned()));
+        let names = |seq: &Option<u32>| {
+            let seq = seq.map(|seq| seq as usize);
+            let sequence = seq.and_then(|seq| walk.setup.golden.requests().seqs.get(seq)).map(|s| s.id.clone());
+            let scenario = seq.and_then(|seq| walk.setup.scenarios.get(seq)).cloned();
+            (scenario.unwrap_or_default(), sequence.unwrap_or_default())
+        };
+        part.derivations.extend(lanes.predicted.iter().flat_map(|p| &p.terms).map(|term| {
+            let (scenario, sequence) = names(&term.seq);
+            DerivationRow { scenario, sequence, ..term.row.clone() }
+        }));
     }
     let (Some(on_x2), Some(golden)) = (lanes.on_x2.get(&i), golden) else { return Ok(part) };
     let setup = walk.setup;

@@ -106,7 +106,6 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
     let key = |set: &str| paths.iter().find(|(name, ..)| name == set).map(|(.., path)| path.identity());
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
-    recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(effects.notes);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
     let candidate = RunCandidate {
@@ -115,7 +114,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         patch_sets: paths.iter().map(|(name, ..)| name.clone()).collect(),
     };
     let mut bundle = finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64());
-    pool.install(|| lockstep.examine(&mut bundle))?;
+    if job.second_look {
+        pool.install(|| lockstep.examine(&mut bundle))?;
+    }
     bundle.run.wall_s.total = start.elapsed().as_secs_f64();
     Ok(bundle)
 }

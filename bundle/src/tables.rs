@@ -136,6 +136,10 @@ table! {
 table! {
     /// One rounding of the stock plan at one tap: what the derived column of taps.csv is made of.
     DerivationRow = "derivations.csv" {
+        /// Scenario of the sequence that the cost was measured on; empty where it is the same for all.
+        scenario: String,
+        /// Sequence that the cost was measured on; empty where it is the same for all.
+        sequence: String,
         /// Layer number.
         layer: String,
         /// Op that writes the tap.

@@ -111,6 +111,14 @@ pub struct FirstBad {
     pub tolerance: f64,
 }
 
+impl FirstBad {
+    /// The place alone, whatever the numbers.
+    pub(crate) fn place(&self) -> [&str; 9] {
+        let Self { scenario, sequence, history, phase, patch_set, layer, op, tap, part, .. } = self;
+        [scenario, sequence, history, phase, patch_set, layer, op, tap, part].map(String::as_str)
+    }
+}
+
 /// A place that may be at fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

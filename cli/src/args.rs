@@ -49,6 +49,10 @@ impl Globals {
 pub(crate) enum Command {
     /// Compare a low-precision path, or another engine's trace, with golden layer by layer
     Audit(Audit),
+    /// Audit, or take a bundle, and judge it by a policy and a baseline: the check of a continuous integration
+    Gate(crate::cmd::gate::Gate),
+    /// Put the parts of a partitioned run together
+    Merge(crate::cmd::merge::Merge),
     /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
     Recall(Recall),
     /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
@@ -131,6 +135,9 @@ pub(crate) struct Audit {
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Run only part I of N of the conversations; karat merge puts the parts together
+    #[arg(long, value_name = "I/N")]
+    pub(crate) partition: Option<String>,
     /// Write the bundle (csv and json) here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -146,8 +153,6 @@ pub(crate) struct LaterAudit {
     pub(crate) rerun: bool,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) rerun_trace: Option<String>,
-    #[arg(long, hide = true, value_name = "I/N")]
-    pub(crate) partition: Option<String>,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) repro: Option<String>,
     #[arg(long, hide = true, value_name = "URL")]

@@ -9,11 +9,7 @@ use crate::failure::Failure;
 #[command(hide = true)]
 pub(crate) enum Later {
     #[command(hide = true)]
-    Gate(Anything),
-    #[command(hide = true)]
     Op(Anything),
-    #[command(hide = true)]
-    Merge(Anything),
     #[command(hide = true)]
     Bench(Anything),
 }
@@ -29,9 +25,7 @@ pub(crate) struct Anything {
 impl Later {
     fn name(&self) -> &'static str {
         match self {
-            Self::Gate(_) => "gate",
             Self::Op(_) => "op",
-            Self::Merge(_) => "merge",
             Self::Bench(_) => "bench",
         }
     }

@@ -41,7 +41,16 @@ pub(crate) struct Predicted {
     /// By tap and sequence, then by position (index for entries).
     rows: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
     /// The roundings at each tap.
-    pub(crate) terms: Vec<DerivationRow>,
+    pub(crate) terms: Vec<Term>,
+}
+
+/// One rounding at one tap.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Term {
+    /// The sequence whose values it was measured on; `None` where it is the same for all.
+    pub(crate) seq: Option<u32>,
+    /// The row of `derivations.csv`, without names of a sequence.
+    pub(crate) row: DerivationRow,
 }
 
 impl Predicted {
@@ -71,7 +80,11 @@ impl Predicted {
                 to.f64(*x);
             }
         }
-        rows(&mut to, &self.terms);
+        to.u64(self.terms.len() as u64);
+        for term in &self.terms {
+            to.u32(term.seq.unwrap_or(u32::MAX));
+        }
+        rows(&mut to, &self.terms.iter().map(|t| t.row.clone()).collect::<Vec<_>>());
         to.0
     }
 
@@ -86,7 +99,13 @@ impl Predicted {
             }
             all.insert((tap, seq), squares);
         }
-        let terms = read_rows(&mut from)?;
+        let of: Vec<u32> = (0..from.count(4)?).map(|_| from.u32()).collect::<Option<_>>()?;
+        let rows: Vec<DerivationRow> = read_rows(&mut from)?;
+        if rows.len() != of.len() {
+            return None;
+        }
+        let seq = |of: u32| (of != u32::MAX).then_some(of);
+        let terms = of.into_iter().zip(rows).map(|(of, row)| Term { seq: seq(of), row }).collect();
         from.is_done().then_some(Self { rows: all, terms })
     }
 }
@@ -112,7 +131,7 @@ pub(crate) fn of(
     let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
     let x = walk.x.values()?;
     let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts);
-    let mut see = noise::Noise::new(l, noise::sizes(&terms), on_x);
+    let mut see = noise::Noise::new(l, noise::Sizes::of(&terms), on_x);
     golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
     let predicted = Predicted { rows: see.seen, terms };
     walk.passes += 1;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use karat_bundle::DerivationRow;
 use karat_diff::tolerance::root_sum;
 use karat_seam::{Data, DataMut, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
-use super::Squares;
+use super::{Squares, Term};
 
 /// Standard deviations of the noise at one tap.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -17,47 +16,61 @@ pub(super) struct Size {
     pub(super) own: f64,
 }
 
-/// Sizes by tap.
-pub(super) fn sizes(terms: &[DerivationRow]) -> BTreeMap<Tap, Size> {
-    let mut sizes: BTreeMap<Tap, Size> = BTreeMap::new();
-    for term in terms {
-        let Some(tap) = Tap::from_name(&term.tap) else { continue };
-        let size = sizes.entry(tap).or_default();
-        let cost = term.cost * term.times.sqrt();
-        let to = if term.shape == "spread" { &mut size.spread } else { &mut size.own };
-        *to = root_sum([*to, cost]);
+/// Sizes by tap: what all sequences have alike under `None`, and what each adds to that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Sizes(BTreeMap<Tap, BTreeMap<Option<u32>, Size>>);
+
+impl Sizes {
+    pub(super) fn of(terms: &[Term]) -> Self {
+        let mut sizes = Self::default();
+        for Term { seq, row } in terms {
+            let Some(tap) = Tap::from_name(&row.tap) else { continue };
+            let size = sizes.0.entry(tap).or_default().entry(*seq).or_default();
+            let cost = row.cost * row.times.sqrt();
+            let to = if row.shape == "spread" { &mut size.spread } else { &mut size.own };
+            *to = root_sum([*to, cost]);
+        }
+        sizes
     }
-    sizes
+
+    /// The size at a tap of a sequence.
+    pub(super) fn at(&self, tap: Tap, seq: u32) -> Option<Size> {
+        let of = self.0.get(&tap)?;
+        let get = |seq| of.get(&seq).copied().unwrap_or_default();
+        let (all, own) = (get(None), get(Some(seq)));
+        Some(Size { spread: root_sum([all.spread, own.spread]), own: root_sum([all.own, own.own]) })
+    }
 }
 
-/// A visitor that adds the noise and measures what has gathered. Uniform, from the place alone: the same for every
+/// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
 /// number of threads.
 pub(super) struct Noise<'a> {
     l: u16,
-    sizes: BTreeMap<Tap, Size>,
+    sizes: Sizes,
     golden: &'a Recorder,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
 }
 
 impl<'a> Noise<'a> {
-    pub(super) fn new(l: u16, sizes: BTreeMap<Tap, Size>, golden: &'a Recorder) -> Self {
+    pub(super) fn new(l: u16, sizes: Sizes, golden: &'a Recorder) -> Self {
         Self { l, sizes, golden, seen: BTreeMap::new() }
     }
 }
 
 impl Visitor for Noise<'_> {
     fn want(&self, at: Site) -> Want {
-        if at == Site::layer(self.l, at.tap) && self.sizes.contains_key(&at.tap) { Want::Write } else { Want::Skip }
+        if at == Site::layer(self.l, at.tap) && self.sizes.0.contains_key(&at.tap) { Want::Write } else { Want::Skip }
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
-        let (Some(size), Some(first)) = (self.sizes.get(&at.tap), rows.first()) else { return Ok(()) };
+        let Some(first) = rows.first() else { return Ok(()) };
+        let Some(size) = self.sizes.at(at.tap, first.seq) else { return Ok(()) };
         let DataMut::F32(values) = tensor.data else { return Ok(()) };
         let width = values.len() / rows.len();
         let golden = self.golden.get(at, first.seq);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         for (row, values) in rows.iter().zip(values.chunks_exact_mut(width.max(1))) {
-            add(*size, seed(at.tap, *row), values);
+            add(size, seed(at.tap, *row), values);
             let Some(golden) = golden.and_then(|g| golden_row(g, row)) else { continue };
             let mut squares = [0.0; 2];
             // A ragged row is wider in one of the two: what only one has is -inf there.
@@ -100,8 +113,9 @@ fn uniform(bits: u32) -> f64 {
     (f64::from(bits) / f64::from(u32::MAX) * 2.0 - 1.0) * HALF_WIDTH
 }
 
+/// From tap and position alone: a sequence's noise does not depend on its place among others.
 fn seed(tap: Tap, row: RowId) -> u64 {
-    mix(mix(u64::from(row.seq) << 32 | u64::from(row.pos)) ^ tap as u64)
+    mix(mix(u64::from(row.pos)) ^ tap as u64)
 }
 
 /// SplitMix64's finaliser.

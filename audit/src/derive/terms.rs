@@ -9,7 +9,7 @@ use karat_optimized::{
 };
 use karat_seam::{Data, Layer, OpSpec, Recorder, Site, Tap};
 
-use super::Rules;
+use super::{Rules, Term};
 use crate::facts::plain;
 use crate::place::{block_name, order};
 use crate::rotate;
@@ -19,15 +19,13 @@ const SAMPLE: usize = 32;
 /// Values of a weight that its rounding is measured on.
 const WEIGHTS: usize = 1 << 16;
 
-/// The roundings of layer `l`, tap by tap in op order.
-pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x: &Recorder) -> Vec<DerivationRow> {
+/// The roundings of layer `l`, tap by tap in op order. What golden's values decide is measured on each sequence by itself:
+/// no row's tolerance depends on which other conversations ran.
+pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x: &Recorder) -> Vec<Term> {
     let mut out = Vec::new();
     for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
         let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
         let site = Site::layer(l, tap);
-        if !on_x.taps.keys().any(|(at, _)| *at == site) {
-            continue;
-        }
         let row = DerivationRow {
             layer: block_name(site.block),
             op: writer.name.to_string(),
@@ -35,13 +33,17 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
             order: order(site, layers),
             ..DerivationRow::default()
         };
-        let mut at = Terms { rules, l, on_x, row, out: Vec::new() };
-        if at.collect(tap) {
+        for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
+            let mut at = Terms { rules, l, seq, on_x, row: row.clone(), out: Vec::new() };
+            if !at.collect(tap) {
+                break;
+            }
             // A tap without a rounding of its own passes on what came before it.
             if at.out.is_empty() {
                 at.push("none", "f32", "own", (1.0, 0.0), ("formula", 0));
             }
-            out.append(&mut at.out);
+            // What every sequence has alike is told once.
+            out.extend(at.out.into_iter().filter(|term| i == 0 || term.seq.is_some()));
         }
     }
     out
@@ -50,9 +52,10 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
 struct Terms<'a> {
     rules: Rules<'a>,
     l: u16,
+    seq: u32,
     on_x: &'a Recorder,
     row: DerivationRow,
-    out: Vec<DerivationRow>,
+    out: Vec<Term>,
 }
 
 impl Terms<'_> {
@@ -170,7 +173,7 @@ impl Terms<'_> {
     }
 
     fn push(&mut self, term: &str, format: &str, shape: &str, (times, cost): (f64, f64), (basis, rows): (&str, usize)) {
-        self.out.push(DerivationRow {
+        let row = DerivationRow {
             term: term.to_string(),
             format: format.to_string(),
             shape: shape.to_string(),
@@ -179,7 +182,15 @@ impl Terms<'_> {
             basis: basis.to_string(),
             sample_rows: rows as u64,
             ..self.row.clone()
-        });
+        };
+        self.out.push(Term { seq: None, row });
+    }
+
+    /// A term that was measured on this sequence's values.
+    fn push_own(&mut self, term: &str, format: &str, shape: &str, (times, cost): (f64, f64), rows: usize) {
+        self.push(term, format, shape, (times, cost), ("measured", rows));
+        let seq = self.seq;
+        self.out.iter_mut().rev().take(1).for_each(|term| term.seq = Some(seq));
     }
 
     /// Elements of a row of a tap.
@@ -193,11 +204,10 @@ impl Terms<'_> {
     }
 
     fn recorded(&self, tap: Tap) -> impl Iterator<Item = &karat_seam::Recorded> {
-        let site = Site::layer(self.l, tap);
-        self.on_x.taps.iter().filter(move |((at, _), _)| *at == site).map(|(_, r)| r)
+        self.on_x.get(Site::layer(self.l, tap), self.seq).into_iter()
     }
 
-    /// Rows of golden's values, evenly spread over each sequence.
+    /// Rows of golden's values, evenly spread over the sequence.
     fn sample(&self, tap: Tap) -> (Vec<f32>, usize) {
         let (mut values, mut rows) = (Vec::new(), 0);
         for recorded in self.recorded(tap) {
@@ -224,7 +234,7 @@ impl Terms<'_> {
     fn measured(&mut self, term: &str, tap: Tap, width: usize, format: Format, shape: &str, times: f64) {
         let (values, rows) = self.sample(tap);
         let cost = cost(&values, width, |row| format.round(row)).unwrap_or(0.0);
-        self.push(term, &format.name(), shape, (times, cost), ("measured", rows));
+        self.push_own(term, &format.name(), shape, (times, cost), rows);
     }
 
     /// What a product rounds: the operand beyond what its own storage already did, the weight, the accumulator.
@@ -301,7 +311,7 @@ impl Terms<'_> {
             KvFormat::Uniform => (Format::E4m3, cost(&values, width, |row| Format::E4m3.round(row))),
         };
         let name = format!("{}, {nope} of {width}", format.name());
-        self.push("cache", &name, "own", (1.0, cost.unwrap_or(0.0)), ("measured", rows));
+        self.push_own("cache", &name, "own", (1.0, cost.unwrap_or(0.0)), rows);
     }
 
     /// Index vectors as they are scored, rotated where the plan rotates them.
@@ -324,6 +334,6 @@ impl Terms<'_> {
         let name = format!("{}{rotated}", format.name());
         // After a rotation back, a vector's error is spread over its dims.
         let shape = if rotated.is_empty() { "own" } else { "spread" };
-        self.push("index format", &name, shape, (1.0, cost), ("measured", rows));
+        self.push_own("index format", &name, shape, (1.0, cost), rows);
     }
 }

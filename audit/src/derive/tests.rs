@@ -1,18 +1,28 @@
 use karat_seam::{Data, Recorded, Site, Tensor, TensorMut, Visitor as _};
 
-use super::noise::{Noise, Size, sizes};
+use super::noise::{Noise, Size, Sizes};
 use super::*;
 
-fn term(shape: &str, times: f64, cost: f64) -> DerivationRow {
-    DerivationRow { tap: "attn.q".into(), shape: shape.into(), times, cost, ..DerivationRow::default() }
+fn term(shape: &str, times: f64, cost: f64) -> Term {
+    let row = DerivationRow { tap: "attn.q".into(), shape: shape.into(), times, cost, ..DerivationRow::default() };
+    Term { seq: None, row }
 }
 
 #[test]
 fn roundings_add_up_in_squares_by_kind() {
     let terms = [term("spread", 2.0, 3e-2), term("spread", 1.0, 4e-2), term("own", 4.0, 1e-2)];
-    let size = sizes(&terms)[&Tap::AttnQ];
+    let size = Sizes::of(&terms).at(Tap::AttnQ, 3).unwrap();
     assert!((size.spread - (2.0f64 * 9e-4 + 16e-4).sqrt()).abs() < 1e-15, "{size:?}");
     assert!((size.own - 2e-2).abs() < 1e-15, "{size:?}");
+}
+
+#[test]
+fn what_a_sequence_adds_is_its_own() {
+    let own = Term { seq: Some(1), ..term("spread", 1.0, 4e-2) };
+    let sizes = Sizes::of(&[term("spread", 1.0, 3e-2), own]);
+    let spread = |seq| sizes.at(Tap::AttnQ, seq).unwrap().spread;
+    assert!((spread(1) - 5e-2).abs() < 1e-15 && (spread(0) - 3e-2).abs() < 1e-15);
+    assert_eq!(sizes.at(Tap::AttnO, 0), None);
 }
 
 /// Values 1, 2, ... in rows of 500 with one that is masked.
@@ -22,12 +32,17 @@ fn golden(rows: usize) -> (Vec<RowId>, Tensor) {
     ((0..rows).map(|i| RowId::new(0, i as u32)).collect(), Tensor::f32([rows, 500], values))
 }
 
+/// A size as two terms.
+fn sized(size: Size) -> Sizes {
+    Sizes::of(&[term("spread", 1.0, size.spread), term("own", 1.0, size.own)])
+}
+
 fn noisy(size: Size, pieces: &[usize]) -> (Vec<f32>, BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>) {
     let (rows, tensor) = golden(8);
     let site = Site::layer(2, Tap::AttnQ);
     let mut on_x = Recorder::all();
     on_x.taps.insert((site, 0), Recorded { rows: rows.clone(), tensor: tensor.clone() });
-    let mut see = Noise::new(2, [(Tap::AttnQ, size)].into(), &on_x);
+    let mut see = Noise::new(2, sized(size), &on_x);
     let Data::F32(mut values) = tensor.data else { panic!() };
     let mut start = 0;
     for rows_of in pieces {
@@ -64,7 +79,10 @@ fn noise_has_the_size_that_was_asked_for_and_follows_from_the_place_alone() {
 #[test]
 fn what_was_derived_reads_back_and_half_of_it_does_not() {
     let (_, seen) = noisy(Size { spread: 1e-2, own: 0.0 }, &[8]);
-    let all = Predicted { rows: seen, terms: vec![term("own", 1.0, 1.7e-3)] };
+    let all = Predicted {
+        rows: seen,
+        terms: vec![term("own", 1.0, 1.7e-3), Term { seq: Some(4), ..term("own", 1.0, 1e-3) }],
+    };
     let bytes = all.write();
     assert_eq!(Predicted::read(&bytes), Some(all.clone()));
     assert!((0..bytes.len()).step_by(7).all(|n| Predicted::read(&bytes[..n]).is_none()));

@@ -99,11 +99,14 @@ impl<'a> Look<'a> {
         let seq = seq as u32;
         let mut look = Self { l, seq, candidate, x, x2, golden, seen, on_x, on_x2, free, forced, ops: Vec::new() };
         let phase = if bad.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
-        look.ops = look.each_op(phase, terms)?;
+        let is_of =
+            |t: &&DerivationRow| t.sequence.is_empty() || (&t.sequence, &t.scenario) == (&bad.sequence, &bad.scenario);
+        let terms: Vec<&DerivationRow> = terms.iter().filter(is_of).collect();
+        look.ops = look.each_op(phase, &terms)?;
         Ok(Some(look))
     }
 
-    fn each_op(&self, phase: Phase, terms: &[DerivationRow]) -> Result<Vec<OpError>> {
+    fn each_op(&self, phase: Phase, terms: &[&DerivationRow]) -> Result<Vec<OpError>> {
         let mut all = Vec::new();
         let ops = OpSpec::graph().iter().filter(|s| s.part != Part::Head && self.golden.has_op(s.op));
         for spec in ops {
@@ -178,7 +181,7 @@ impl<'a> Look<'a> {
     }
 
     /// What an op's roundings cost, and the most that they explain.
-    fn expected(&self, tap: Tap, terms: &[DerivationRow]) -> (f64, f64) {
+    fn expected(&self, tap: Tap, terms: &[&DerivationRow]) -> (f64, f64) {
         let layer = self.l.to_string();
         let of = terms.iter().filter(|t| t.layer == layer && t.tap == tap.name());
         let derived = root_sum(of.map(|t| t.cost * t.times.sqrt()));

@@ -3,7 +3,7 @@
 use crate::{FirstBad, FlipRow, PatchRow, Policy, TapRow, Verdict};
 
 /// Name of a tap as people write it.
-pub(super) fn place(layer: &str, tap: &str) -> String {
+pub(crate) fn place(layer: &str, tap: &str) -> String {
     if layer.bytes().all(|b| b.is_ascii_digit()) {
         format!("layers.{layer}.{tap}")
     } else if layer.starts_with("mtp.") {
@@ -61,7 +61,7 @@ pub(super) fn blind(row: &TapRow, rows: usize, policy: &Policy) -> String {
     format!(
         "{}: tolerance {:.3e} is under {} floors of {:.3e}: an error could not have been seen ({rows} rows)",
         place(&row.layer, &row.tap),
-        row.tolerance.unwrap_or(f64::NAN) * policy.tolerance_scale,
+        row.tolerance.unwrap_or(f64::NAN) * policy.scale(row),
         policy.min_floors,
         row.floor.unwrap_or(f64::NAN),
     )

@@ -1,7 +1,7 @@
 //! `karat report BUNDLE`: a bundle judged again and shown as the audit showed it; `--explain TAP`: how the tolerance of a
 //! row came about. From the bundle alone.
 
-use karat_bundle::{Bundle, judge};
+use karat_bundle::{Bundle, Verdict, gate};
 
 use crate::args::{Globals, Report};
 use crate::failure::{Failure, Result};
@@ -39,21 +39,21 @@ pub(crate) fn run(args: &Report, globals: Globals) -> Result<u8> {
     Ok(bundle.verdict.exit_code)
 }
 
-/// The verdict follows from the tables; what an examination found beside them is kept as it was written.
+/// The verdict follows from the tables; where the file says another, the tables win. What a gate took from elsewhere (the
+/// day, a baseline) is not in them: its verdict stays.
 fn judge_again(bundle: &mut Bundle) {
-    let again = judge(&bundle.evidence(), &bundle.run.policy);
-    let stored = &mut bundle.verdict;
-    if again.verdict != stored.verdict {
-        let was = stored.verdict.name();
-        bundle.run.notes.push(format!("the bundle says {was}: its tables say {}", again.verdict.name()));
+    if !bundle.run.policy.allow.is_empty() {
+        return;
     }
-    let (signature, examination) = (stored.signature.take(), stored.examination.take());
-    let forward_equivalents = stored.forward_equivalents;
-    let same = again.first_bad == stored.first_bad;
-    // The order by effect is the examination's.
-    let suspects = if same { std::mem::take(&mut stored.suspects) } else { again.suspects.clone() };
-    let next_step = if same { std::mem::take(&mut stored.next_step) } else { again.next_step.clone() };
-    bundle.verdict = karat_bundle::Report { signature, examination, forward_equivalents, next_step, suspects, ..again };
+    let mut again = bundle.clone();
+    gate::settle(&mut again, None, &[]);
+    let (stored, tables) = (bundle.verdict.verdict, again.verdict.verdict);
+    let is_by_baseline = matches!(stored, Verdict::Regressed | Verdict::Unproven | Verdict::Improved);
+    if tables == stored || (tables > stored && is_by_baseline) {
+        return;
+    }
+    again.run.notes.push(format!("the bundle says {}: its tables say {}", stored.name(), tables.name()));
+    *bundle = again;
 }
 
 fn unknown(bundle: &Bundle, tap: &str) -> Failure {

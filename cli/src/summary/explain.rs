@@ -22,7 +22,9 @@ pub(crate) fn rows<'a>(bundle: &'a Bundle, tap: &str) -> Vec<&'a TapRow> {
 }
 
 fn terms<'a>(bundle: &'a Bundle, row: &TapRow) -> Vec<&'a DerivationRow> {
-    bundle.derivations.iter().filter(|t| t.layer == row.layer && t.tap == row.tap).collect()
+    let is_of =
+        |t: &&DerivationRow| t.sequence.is_empty() || (&t.sequence, &t.scenario) == (&row.sequence, &row.scenario);
+    bundle.derivations.iter().filter(|t| t.layer == row.layer && t.tap == row.tap).filter(is_of).collect()
 }
 
 /// Size of a term: so often one rounding.
@@ -65,7 +67,8 @@ pub(crate) fn text(bundle: &Bundle, rows: &[&TapRow], style: Style) -> String {
         )));
         for t in &terms {
             let how = match (t.basis.as_str(), t.sample_rows) {
-                ("measured", n) => format!("on {n} rows"),
+                ("measured", n) if t.sequence.is_empty() => format!("on {n} rows"),
+                ("measured", n) => format!("on {n} rows of {}", t.sequence),
                 (other, _) => other.to_string(),
             };
             let all = size(t);
