@@ -47,8 +47,8 @@ mod storage;
 mod trace;
 
 pub use bisect::{
-    Asked, Asking, Bisect, BisectReport, Books, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work, bisect,
-    bisect_check, check_names, search,
+    Asked, Asking, Bisect, BisectReport, Books, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work,
+    bisect, bisect_check, check_names, search,
 };
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};
 pub use candidate::Candidate;

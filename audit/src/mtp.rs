@@ -50,7 +50,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, i: u16, inputs: &Inputs, steps: &mut 
     steps.next(&format!("golden mtp.{i}"))?;
     // Nobody to compare with: golden's own result serves no one.
     if !able.is_empty() {
-        let on_x = walk.golden_taps(&known);
+        let on_x = known.golden_taps(setup.cache);
         let mut golden = walk.golden_lanes(&able, on_x, |lanes| {
             let Some(rows) = lanes.first().map(|lane| lane.x.rows.clone()) else { return Ok(()) };
             setup.golden.mtp(i, lanes, &next_ids(setup.golden.requests(), &rows)?)?;

@@ -48,7 +48,13 @@ fn entries_that_two_patches_lose_together_are_isolated_to_patches_layer_and_op()
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(checkpoint, inputs, &Quiet, &stop) };
     let subject = Subject { stock: Stock::Official, patches, history: History::Cold };
-    let ask = Isolate { subject, quick: Err("not asked".into()), arguments: "r.toml".into(), change: Some(&change), books: None };
+    let ask = Isolate {
+        subject,
+        quick: Err("not asked".into()),
+        arguments: "r.toml".into(),
+        change: Some(&change),
+        books: None,
+    };
     let out = isolate(&job, &ask).unwrap();
     let suspects: Vec<&str> = out.suspects.iter().map(|s| s.what.as_str()).collect();
     // One layer's entries cost 24 times stock's mean KL, and no answer: the others remember.

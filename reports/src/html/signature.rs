@@ -82,6 +82,12 @@ fn examined(found: &Examination) -> Markup {
         @if found.routing_share.is_some() {
             p { "Share of the inherited error that other decisions bring: " (maybe(found.routing_share)) "." }
         }
+        @if let Some(kv) = &found.kv {
+            p {
+                "What changes " code { "attn.out" } ": the streams that came in " (data(kv.stream)) ", the rows in the cache " (data(kv.cache))
+                ", both " (data(kv.both)) "; what reads the cache " (data(kv.kernel)) "."
+            }
+        }
         @if !effects.is_empty() {
             h3 { "Layers by what they do to the final distribution" }
             (table("Effect of layers", &["layer", "KL gone with golden's", "KL of it alone in golden"], &effects))
