@@ -6,6 +6,7 @@ use std::sync::Arc;
 use karat_diff::Claims;
 use karat_seam::{Path, Phase, RowId, Together};
 
+use crate::derive::Rules;
 use crate::patch_rows::Calls;
 use crate::predict::PatchSpec;
 
@@ -29,6 +30,8 @@ pub struct Candidate<'a> {
     pub calls: Option<&'a (dyn Fn() -> BTreeMap<String, Calls> + Sync)>,
     /// Paths that it can run with in one weight pass, and which of them it is.
     pub together: Option<(&'a dyn Together, usize)>,
+    /// What its roundings can be derived from, where its numeric plan is known; of the first candidate only.
+    pub rules: Option<Rules<'a>>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
     pub holds: Option<Arc<[RowId]>>,
 }
@@ -48,6 +51,7 @@ impl<'a> Candidate<'a> {
             rotates: [false; 2],
             calls: None,
             together: None,
+            rules: None,
             holds: None,
         }
     }

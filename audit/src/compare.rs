@@ -8,6 +8,7 @@ use karat_diff::{Cell, Grid, Measured, Metrics, Moments, RowMetrics, Split, Spli
 use karat_seam::{Phase, Recorded, RowId, Site, Tap, Tensor};
 
 use crate::candidate::Candidate;
+use crate::derive::Predicted;
 use crate::place::Place;
 use crate::storage::storage;
 use crate::{Error, Result, align, predict, rotate};
@@ -35,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub(crate) ratio: Option<u32>,
     /// Moments of x against x', by phase.
     pub(crate) input: &'a BTreeMap<Phase, Sums>,
+    /// What the stock plan's roundings cost in this block, where that was derived.
+    pub(crate) predicted: Option<&'a Predicted>,
 }
 
 impl Context<'_> {
@@ -190,6 +193,20 @@ impl Numbers<'_> {
         let value = tolerance.measure.of(&Metrics::of(moments));
         row.gate = tolerance.measure.name().to_string();
         row.value = Some(value);
+        let mine = self.rows.iter().zip(self.phases).filter(|(_, p)| **p == phase).map(|(row, _)| row);
+        let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
+        let is_stock = !predict::is_reached(site.tap, phase, &at.candidate.patches);
+        let tolerance = match derived.filter(|_| is_stock) {
+            Some((derived, rows)) => tolerance.tightened(derived, rows),
+            None => tolerance,
+        };
+        (row.derived, row.effective_rows) = derived.unzip();
+        row.basis = match derived {
+            Some(_) if !tolerance.provisional => "derived",
+            Some(_) if is_stock => "tighter",
+            _ => "provisional",
+        }
+        .to_string();
         row.floor = floor(tolerance.measure);
         row.predicted = Some(tolerance.predicted);
         row.tolerance = Some(tolerance.value);

@@ -8,6 +8,10 @@ use karat_model::{Checkpoint, Error, Result};
 pub struct Facts {
     /// One entry a layer.
     pub layers: Vec<LayerFacts>,
+    /// Constants of the config that a wrong factor may be, by name.
+    pub constants: Vec<(String, f64)>,
+    /// Tokens of the sliding window; 0 where it is not known.
+    pub window: usize,
 }
 
 /// Facts about one layer.
@@ -43,7 +47,20 @@ impl Facts {
                 bias: if hash { Vec::new() } else { plain(checkpoint, &format!("layers.{l}.ffn.gate.bias"))? },
             });
         }
-        Ok(Self { layers })
+        let constants = [
+            ("routed_scaling_factor", config.routed_scaling_factor),
+            ("head_dim^-0.5 (softmax scale)", (config.head_dim as f64).powf(-0.5)),
+            ("index_head_dim^-0.5", (config.index_head_dim as f64).powf(-0.5)),
+            ("index_n_heads^-0.5", (config.index_n_heads as f64).powf(-0.5)),
+            ("hc_mult", config.hc_mult as f64),
+            ("hc_sinkhorn_iters", config.hc_sinkhorn_iters as f64),
+            ("num_experts_per_tok", config.num_experts_per_tok as f64),
+            ("o_groups", config.o_groups as f64),
+            ("2", 2.0),
+            ("-1 (a sign)", -1.0),
+        ];
+        let constants = constants.map(|(name, value)| (name.to_string(), value)).into();
+        Ok(Self { layers, constants, window: config.sliding_window })
     }
 
     pub(crate) fn layer(&self, l: u16) -> LayerFacts {
@@ -52,7 +69,7 @@ impl Facts {
 }
 
 /// Values of a plain F32 or BF16 tensor.
-fn plain(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
+pub(crate) fn plain(checkpoint: &Checkpoint, name: &str) -> Result<Vec<f32>> {
     let raw = checkpoint.tensor(name)?;
     match raw.dtype {
         Dtype::F32 => Ok(raw.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()),

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_bundle::{
-    Bundle, Candidate as RunCandidate, Finding, PatchRow, PatchUse, Policy, Run, TapRow, Verdict, Walls, judge,
-    row_verdict,
+    Bundle, Candidate as RunCandidate, Finding, PatchRow, Policy, Run, TapRow, Verdict, Walls, gate, merge,
 };
 use karat_model::checkpoint::Encoding;
 use karat_optimized::Stock;
@@ -21,16 +20,13 @@ pub(crate) fn bundle(
     patches: Vec<PatchRow>,
     total_s: f64,
 ) -> Bundle {
-    let policy = Policy::default();
-    for row in &mut outcome.taps {
-        row.verdict = row_verdict(row, &policy);
-    }
     let mut run: Run = job.provenance();
     run.candidate = candidate;
-    run.patches = patches.iter().map(used).collect();
-    run.policy = policy;
+    run.policy = Policy::default();
     run.findings = outcome.findings;
-    if outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
+    outcome.notes.push(tolerances(&outcome.taps));
+    let has_rows = !job.inputs.requests.seqs.is_empty();
+    if has_rows && outcome.taps.is_empty() && job.taps.is_some() && run.findings.is_empty() {
         let reason = "--taps admits none of the taps that are compared (docs/formats.md lists them)";
         run.findings.push(Finding::new(Verdict::Unproven, reason));
     }
@@ -43,19 +39,12 @@ pub(crate) fn bundle(
     run.peak_memory_bytes = peak_memory();
     let mut bundle =
         Bundle { run, taps: outcome.taps, tokens: outcome.tokens, flips: outcome.flips, patches, ..Bundle::default() };
+    bundle.derivations = outcome.derivations;
     bundle.recall = outcome.recall;
-    bundle.verdict = judge(&bundle.evidence(), &policy);
     bundle.verdict.forward_equivalents = outcome.forward_equivalents;
+    merge::sort(&mut bundle, &job.inputs.conversations());
+    gate::settle(&mut bundle, None, &[]);
     bundle
-}
-
-fn used(patch: &PatchRow) -> PatchUse {
-    PatchUse {
-        patch: patch.patch.clone(),
-        requested: true,
-        observed_calls: patch.calls_prefill + patch.calls_decode,
-        state: patch.state.clone(),
-    }
 }
 
 /// Names the place of a row, whatever the patch set.
@@ -94,12 +83,29 @@ pub(crate) fn limits(job: &Job<'_>, contracts: bool, stock: Option<Stock>) -> Ve
     for row in stock.iter().flat_map(|s| s.assumed()) {
         notes.push(format!("stock {}, D{}: {} ({})", stock.map_or("", Stock::name), row.d, row.rule, row.basis.name()));
     }
-    notes.push("tolerances are provisional: four one-rounding errors, or 1e-5 of a tap's largest value".to_string());
-    if job.checkpoint.config().mtp.is_empty() {
-        return notes;
+    if !job.checkpoint.config().mtp.is_empty() {
+        notes.push("multi-token-prediction blocks were not audited".to_string());
     }
-    notes.push("multi-token-prediction blocks were not audited".to_string());
     notes
+}
+
+/// Which tolerances are derived, and which are not.
+fn tolerances(taps: &[TapRow]) -> String {
+    let rule = "four one-rounding errors, four claims of a patch, or 1e-5 of a tap's largest value";
+    let count = |basis: &str| taps.iter().filter(|r| r.basis == basis).count();
+    let (derived, tighter, provisional) = (count("derived"), count("tighter"), count("provisional"));
+    if derived + tighter == 0 {
+        return format!("tolerances are provisional: {rule}");
+    }
+    let kept = match tighter {
+        0 => String::new(),
+        n => format!(" ({n} more: derived is looser, and the provisional one is kept)"),
+    };
+    format!(
+        "{derived} of {} tolerances are derived, 1.5 times what the stock plan's roundings cost on golden{kept}; \
+         {provisional} are provisional: {rule}",
+        derived + tighter + provisional,
+    )
 }
 
 /// The phases of a descriptor as the csv writes them.

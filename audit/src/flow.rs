@@ -68,6 +68,9 @@ impl Keys {
             run = run.shown("spans", &sequence.spans());
         }
         run = run.shown("facts", &setup.facts).shown("asks", &setup.asks);
+        // Tolerances of every candidate are derived from the first one's rules.
+        let rules = setup.candidates.first().and_then(|c| c.rules).map(|r| r.numerics);
+        run = run.shown("rules", &rules);
         let one = |(i, c): (usize, &crate::Candidate<'_>)| {
             let mut key = run.clone().part("set", c.patch_set.as_bytes()).part("claims", c.claims.name().as_bytes());
             key = key.shown("patches", &c.patches).part("backend", c.backend.as_bytes());
@@ -94,6 +97,11 @@ impl Known {
     /// True when nothing has to run.
     pub(crate) fn is_all(&self) -> bool {
         self.golden.is_some() && self.records.iter().all(Option::is_some)
+    }
+
+    /// Key of golden's block on x.
+    pub(crate) fn golden_key(&self) -> Option<&Key> {
+        self.golden_key.as_ref()
     }
 
     /// Key of a candidate's comparison, for what follows from its content.

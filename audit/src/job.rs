@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_bundle::{Model, Run, Scenario};
+use karat_bundle::{Conversation, Model, PartOf, Run, Scenario};
 use karat_model::Checkpoint;
 use karat_scenarios::Ask;
 use karat_seam::{Requests, Site};
@@ -30,6 +30,68 @@ pub struct Inputs {
     pub free: Vec<bool>,
 }
 
+impl Inputs {
+    /// Scenario and id of every conversation.
+    pub fn conversations(&self) -> Vec<(String, String)> {
+        let scenario = |i: usize| self.scenarios.get(i).cloned().unwrap_or_default();
+        self.requests.seqs.iter().enumerate().map(|(i, sequence)| (scenario(i), sequence.id.clone())).collect()
+    }
+
+    /// These conversations alone.
+    pub fn pick(&self, which: &[usize]) -> Self {
+        let words = |list: &[String]| which.iter().map(|&i| list.get(i).cloned().unwrap_or_default()).collect();
+        // A list that is shorter than the sequences says nothing of the rest, and so does what is picked of it.
+        let variants = if self.variants.is_empty() { Vec::new() } else { words(&self.variants) };
+        let asks = match self.asks.is_empty() {
+            true => Vec::new(),
+            false => which.iter().map(|&i| self.asks.get(i).cloned().unwrap_or_default()).collect(),
+        };
+        Self {
+            requests: Requests { seqs: which.iter().map(|&i| self.requests.seqs[i].clone()).collect() },
+            scenarios: words(&self.scenarios),
+            variants,
+            asks,
+            chunks: which.iter().map(|&i| self.chunks.get(i).copied().flatten()).collect(),
+            free: which.iter().map(|&i| self.free.get(i).copied().unwrap_or_default()).collect(),
+        }
+    }
+
+    /// What part `index` of `of` (from 1) runs, and what makes its bundle that part.
+    pub fn part(&self, index: u64, of: u64) -> (Self, PartOf) {
+        let all = self.conversations().into_iter().zip(&self.requests.seqs);
+        let conversations: Vec<Conversation> = all
+            .map(|((scenario, sequence), ids)| {
+                let part = karat_bundle::merge::part_of(&scenario, &sequence, of);
+                Conversation { scenario, sequence, part, rows: ids.ids.len() as u64 }
+            })
+            .collect();
+        let own: Vec<usize> = (0..conversations.len()).filter(|i| conversations[*i].part == index).collect();
+        (self.pick(&own), PartOf { index, of, conversations, scenarios: self.hashed() })
+    }
+
+    /// Scenarios with their sizes and the hash of their ids.
+    pub(crate) fn hashed(&self) -> Vec<Scenario> {
+        let mut out: Vec<Scenario> = Vec::new();
+        let mut hashes: Vec<Sha256> = Vec::new();
+        for (name, sequence) in self.scenarios.iter().zip(&self.requests.seqs) {
+            let at = out.iter().position(|s| s.name == *name).unwrap_or_else(|| {
+                out.push(Scenario { name: name.clone(), ..Scenario::default() });
+                hashes.push(Sha256::new());
+                out.len() - 1
+            });
+            out[at].sequences += 1;
+            out[at].rows += sequence.ids.len() as u64;
+            // Lengths go in too: moving an id from one sequence to the next is another scenario.
+            hashes[at].update((sequence.ids.len() as u64).to_le_bytes());
+            sequence.ids.iter().for_each(|id| hashes[at].update(id.to_le_bytes()));
+        }
+        for (scenario, hash) in out.iter_mut().zip(hashes) {
+            scenario.ids_sha256 = hex(&hash.finalize());
+        }
+        out
+    }
+}
+
 /// An audit.
 pub struct Job<'a> {
     /// The model.
@@ -44,6 +106,9 @@ pub struct Job<'a> {
     pub layers: Option<u16>,
     /// Measure golden's f64 floor even where it is not needed.
     pub floor: bool,
+    /// Look again, closer, at the first bad place of a failed run. Not for a part of a run: the first bad place of the
+    /// whole may be in another.
+    pub second_look: bool,
     /// Where earlier runs left what they found out.
     pub cache: Option<&'a Cache>,
     /// Threads.
@@ -73,6 +138,7 @@ impl<'a> Job<'a> {
             taps: None,
             layers: None,
             floor: false,
+            second_look: true,
             cache: None,
             threads: 1,
             producer: String::new(),
@@ -116,32 +182,11 @@ impl<'a> Job<'a> {
                 weights_sha256: hex(&self.checkpoint.weights_sha256()),
                 random_weights: self.random_weights,
             },
-            scenarios: self.scenarios(),
+            scenarios: self.inputs.hashed(),
             backend: "cpu".to_string(),
             threads: self.threads as u64,
             ..Run::default()
         }
-    }
-
-    fn scenarios(&self) -> Vec<Scenario> {
-        let mut out: Vec<Scenario> = Vec::new();
-        let mut hashes: Vec<Sha256> = Vec::new();
-        for (name, sequence) in self.inputs.scenarios.iter().zip(&self.inputs.requests.seqs) {
-            let at = out.iter().position(|s| s.name == *name).unwrap_or_else(|| {
-                out.push(Scenario { name: name.clone(), ..Scenario::default() });
-                hashes.push(Sha256::new());
-                out.len() - 1
-            });
-            out[at].sequences += 1;
-            out[at].rows += sequence.ids.len() as u64;
-            // Lengths go in too: moving an id from one sequence to the next is another scenario.
-            hashes[at].update((sequence.ids.len() as u64).to_le_bytes());
-            sequence.ids.iter().for_each(|id| hashes[at].update(id.to_le_bytes()));
-        }
-        for (scenario, hash) in out.iter_mut().zip(hashes) {
-            scenario.ids_sha256 = hex(&hash.finalize());
-        }
-        out
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use karat_bundle::DerivationRow;
 use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
 
 use crate::compare::{self, Context, Seen};
+use crate::derive::{self, Predicted};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
@@ -41,7 +43,9 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Res
         walk.passes += u64::from(golden.ran) + golden.on_x2.len() as u64;
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let start = Instant::now();
-        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref() };
+        let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, known.golden_key(), &facts)?;
+        let lanes =
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: predicted.as_ref() };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(walk.cache(), next));
             next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))
@@ -150,6 +154,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) on_x2: &'a BTreeMap<usize, Recorder>,
     /// On the first candidate's x'.
     pub(crate) floor: Option<&'a Recorder>,
+    /// What the stock plan's roundings cost in this block.
+    pub(crate) predicted: Option<&'a Predicted>,
 }
 
 /// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
@@ -174,6 +180,18 @@ fn compare_candidate(
     lanes: &Lanes<'_>,
 ) -> Result<Part> {
     let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
+    if i == 0 {
+        let names = |seq: &Option<u32>| {
+            let seq = seq.map(|seq| seq as usize);
+            let sequence = seq.and_then(|seq| walk.setup.golden.requests().seqs.get(seq)).map(|s| s.id.clone());
+            let scenario = seq.and_then(|seq| walk.setup.scenarios.get(seq)).cloned();
+            (scenario.unwrap_or_default(), sequence.unwrap_or_default())
+        };
+        part.derivations.extend(lanes.predicted.iter().flat_map(|p| &p.terms).map(|term| {
+            let (scenario, sequence) = names(&term.seq);
+            DerivationRow { scenario, sequence, ..term.row.clone() }
+        }));
+    }
     let (Some(on_x2), Some(golden)) = (lanes.on_x2.get(&i), golden) else { return Ok(part) };
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
@@ -183,7 +201,7 @@ fn compare_candidate(
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-        let at = Context { candidate, place: &place, ratio: facts.ratio, input: &BTreeMap::new() };
+        let at = Context { candidate, place: &place, ratio: facts.ratio, input: &BTreeMap::new(), predicted: None };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
         let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
@@ -224,7 +242,7 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
         let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
         let sequence = &setup.golden.requests().seqs[seq as usize].id;
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
-        let at = Context { candidate, place: &place, ratio, input };
+        let at = Context { candidate, place: &place, ratio, input, predicted: lanes.predicted };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), splittable };
         part.taps.extend(compare::tap(&at, site, seen)?);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use karat_bundle::{Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
+use karat_bundle::{DerivationRow, Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
 use karat_scenarios::Ask;
 use karat_seam::{Block, Choices, Lane, Path, Recorder, Routing, Site, Streams, Tap};
 
@@ -48,6 +48,8 @@ pub struct Lockstep<'a> {
 pub struct Outcome {
     /// Rows of `taps.csv`, layer by layer in op order.
     pub taps: Vec<TapRow>,
+    /// Rows of `derivations.csv`.
+    pub derivations: Vec<DerivationRow>,
     /// Rows of `tokens.csv`.
     pub tokens: Vec<TokenRow>,
     /// Rows of `flips.csv`.

@@ -117,7 +117,7 @@ pub(crate) fn operands(
 }
 
 /// |theirs - golden| / |golden| over the rows that `acts` admits; places where both are the same infinity are left out.
-fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[RowId], acts: &dyn Fn(&RowId) -> bool) -> Option<f64> {
+pub(crate) fn rel_l2(golden: &Tensor, theirs: &Tensor, rows: &[RowId], acts: &dyn Fn(&RowId) -> bool) -> Option<f64> {
     if golden.shape != theirs.shape || golden.rows() != rows.len() {
         return None;
     }

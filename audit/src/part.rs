@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use karat_bundle::{FlipRow, TapRow, TokenRow};
+use karat_bundle::{DerivationRow, FlipRow, TapRow, TokenRow};
 
 use crate::lockstep::Outcome;
 use crate::record::Record;
@@ -11,6 +11,7 @@ use crate::record::Record;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Part {
     pub(crate) taps: Vec<TapRow>,
+    pub(crate) derivations: Vec<DerivationRow>,
     pub(crate) tokens: Vec<TokenRow>,
     pub(crate) flips: Vec<FlipRow>,
     /// Error of each patch at its own ops, the largest here.
@@ -27,6 +28,7 @@ impl Part {
     /// Adds what comes after.
     pub(crate) fn extend(&mut self, later: Self) {
         self.taps.extend(later.taps);
+        self.derivations.extend(later.derivations);
         self.tokens.extend(later.tokens);
         self.flips.extend(later.flips);
         self.notes.extend(later.notes);
@@ -47,6 +49,7 @@ impl Outcome {
     /// Adds rows of a patch set.
     pub(crate) fn take_part(&mut self, patch_set: &str, part: Part) {
         self.taps.extend(part.taps);
+        self.derivations.extend(part.derivations);
         self.tokens.extend(part.tokens);
         self.flips.extend(part.flips);
         self.notes.extend(part.notes);

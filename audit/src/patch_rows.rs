@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karat_bundle::{FlipRow, PatchRow, Policy, TapRow, TokenRow, Verdict, judge, row_verdict};
+use karat_bundle::{PatchRow, TapRow};
 
 use crate::expected::expected_verdict;
 use crate::finish::{key, phases};
@@ -35,7 +35,7 @@ impl Calls {
     }
 }
 
-/// The row of one patch. `set` is the patch set in which it runs alone on stock; `probed` what its effect probe found.
+/// The row of one patch, without what follows from other tables alone. `set` is the patch set in which it runs alone on stock; `probed` what its effect probe found.
 pub(crate) fn row(
     patch: &PatchSpec,
     profile: &str,
@@ -45,7 +45,7 @@ pub(crate) fn row(
     outcome: &Outcome,
 ) -> PatchRow {
     let own = own_rows(patch, set, &outcome.taps);
-    let mut row = PatchRow {
+    PatchRow {
         patch: patch.name.clone(),
         profile: profile.to_string(),
         phases: phases(&patch.phases),
@@ -59,13 +59,9 @@ pub(crate) fn row(
             Some(found) if found != "active" => found.to_string(),
             found => state(patch, calls, found.map(|_| "active"), set, &own, &outcome.taps).to_string(),
         },
-        added_kl: mean_kl(&outcome.tokens, set).zip(mean_kl(&outcome.tokens, "stock")).map(|(a, b)| a - b),
-        added_flips: (!outcome.tokens.is_empty()).then(|| flips(&outcome.flips, set) - flips(&outcome.flips, "stock")),
         expected_verdict: expected_verdict(&patch.name, profile),
         ..PatchRow::default()
-    };
-    row.verdict = Some(verdict(&row, set, &outcome.taps));
-    row
+    }
 }
 
 /// Rows of the taps that the patch's own ops write, in its phases.
@@ -100,27 +96,4 @@ fn state(
     let bits = |r: &TapRow| [r.sum_y, r.sum_yy, r.sum_abs_d, r.sum_dd, r.value].map(|v| v.map(f64::to_bits));
     let changed = own.iter().any(|r| stock.get(&key(r)).is_none_or(|s| bits(s) != bits(r)));
     if changed { "active" } else { "inert" }
-}
-
-fn mean_kl(tokens: &[TokenRow], set: &str) -> Option<f64> {
-    let kl: Vec<f64> = tokens.iter().filter(|t| t.patch_set == set).map(|t| t.kl).collect();
-    (!kl.is_empty()).then(|| kl.iter().sum::<f64>() / kl.len() as f64)
-}
-
-fn flips(flips: &[FlipRow], set: &str) -> i64 {
-    flips.iter().filter(|f| f.kind == "argmax" && f.patch_set == set).count() as i64
-}
-
-/// Its own verdict: fail when a row is over tolerance with it that is not so in stock.
-fn verdict(row: &PatchRow, set: &str, taps: &[TapRow]) -> Verdict {
-    let policy = Policy::default();
-    let failing = |r: &&TapRow| row_verdict(r, &policy) == Some(Verdict::Fail);
-    let stock: BTreeSet<_> = taps.iter().filter(|r| r.patch_set == "stock").filter(failing).map(key).collect();
-    if taps.iter().filter(|r| r.patch_set == set).filter(failing).any(|r| !stock.contains(&key(r))) {
-        return Verdict::Fail;
-    }
-    if judge::misapplied(row).is_some() {
-        return Verdict::Fail;
-    }
-    if judge::not_exercised(row).is_some() { Verdict::Unproven } else { Verdict::Pass }
 }

@@ -12,7 +12,7 @@ use karat_seam::{Path as _, Phase, Together};
 use crate::effects::Effects;
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
-use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, finish, recall};
+use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, Rules, finish, recall};
 
 /// Which low-precision path to audit.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +75,11 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let (patches, history) = (p.1.clone(), subject.history.to_string());
             let together: Option<(&dyn Together, usize)> = Some((&together, i));
             let calls: Option<&(dyn Fn() -> _ + Sync)> = Some(count);
-            Candidate { patches, history, rotates, calls, together, ..Candidate::new(p.0.clone(), p.2, claims) }
+            // Stock's own roundings are derived, where they are the same in both phases.
+            let numerics = p.2.numerics(Phase::Prefill);
+            let is_plain = i == 0 && claims != Claims::F32 && numerics == p.2.numerics(Phase::Decode);
+            let rules = is_plain.then_some(Rules { numerics, checkpoint });
+            Candidate { patches, history, rotates, calls, together, rules, ..Candidate::new(p.0.clone(), p.2, claims) }
         })
         .collect();
     let lockstep = Lockstep {
@@ -102,7 +106,6 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let plans = paths.iter().map(|(name, _, path)| (name.clone(), path.plan().clone())).collect();
     let key = |set: &str| paths.iter().find(|(name, ..)| name == set).map(|(.., path)| path.identity());
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
-    recall::lost_by_patches(&mut rows, &outcome.recall);
     outcome.notes.extend(effects.notes);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
     let candidate = RunCandidate {
@@ -110,7 +113,12 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         claims: profile.to_string(),
         patch_sets: paths.iter().map(|(name, ..)| name.clone()).collect(),
     };
-    Ok(finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64()))
+    let mut bundle = finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64());
+    if job.second_look {
+        pool.install(|| lockstep.examine(&mut bundle))?;
+    }
+    bundle.run.wall_s.total = start.elapsed().as_secs_f64();
+    Ok(bundle)
 }
 
 /// A patch's name without its options.

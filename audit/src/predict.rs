@@ -50,6 +50,11 @@ impl PatchSpec {
     }
 }
 
+/// True when a patch that acts in the phase can change the tap: the stock plan's roundings don't tell its error.
+pub(crate) fn is_reached(tap: Tap, phase: Phase, patches: &[PatchSpec]) -> bool {
+    patches.iter().any(|p| p.phases.contains(&phase) && p.reaches(tap))
+}
+
 /// The tolerance of a tap: that of the claimed formats, widened where a patch with a larger claimed error reaches it.
 /// `floor` maps a measure to golden's own noise in it.
 pub(crate) fn tolerance(

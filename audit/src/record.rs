@@ -124,6 +124,7 @@ fn read_asked(from: &mut Reader<'_>) -> Option<Asked> {
 
 fn write_part(to: &mut Writer, part: &Part) {
     rows(to, &part.taps);
+    rows(to, &part.derivations);
     rows(to, &part.tokens);
     rows(to, &part.flips);
     to.u64(part.own_errors.len() as u64);
@@ -136,11 +137,12 @@ fn write_part(to: &mut Writer, part: &Part) {
 }
 
 fn read_part(from: &mut Reader<'_>) -> Option<Part> {
-    let (taps, tokens, flips) = (read_rows(from)?, read_rows(from)?, read_rows(from)?);
+    let (taps, derivations) = (read_rows(from)?, read_rows(from)?);
+    let (tokens, flips) = (read_rows(from)?, read_rows(from)?);
     let own_errors =
         (0..from.count(16)?).map(|_| Some((from.text()?.to_string(), from.f64()?))).collect::<Option<_>>()?;
     let notes = (0..from.count(8)?).map(|_| Some(from.text()?.to_string())).collect::<Option<_>>()?;
-    Some(Part { taps, tokens, flips, own_errors, notes })
+    Some(Part { taps, derivations, tokens, flips, own_errors, notes })
 }
 
 /// Rows as the cells of the bundle's tables: what reads back from a table reads back from here, bit for bit.

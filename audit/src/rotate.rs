@@ -21,23 +21,24 @@ pub(crate) fn rows<'a>(tensor: Cow<'a, Tensor>, rotate: &[bool]) -> Cow<'a, Tens
     }
     let width = tensor.width();
     let mut tensor = tensor.into_owned();
-    let rotated = (0..tensor.rows()).filter(|r| rotate.get(*r) == Some(&true));
-    for row in rotated.collect::<Vec<_>>() {
+    let chosen = (0..tensor.rows()).filter(|r| rotate.get(*r) == Some(&true));
+    for row in chosen.collect::<Vec<_>>() {
         for at in (row * width..(row + 1) * width).step_by(dim) {
             match &mut tensor.data {
-                Data::F32(v) => {
-                    let mut wide: Vec<f64> = v[at..at + dim].iter().map(|v| f64::from(*v)).collect();
-                    hadamard(&mut wide);
-                    for (to, from) in v[at..at + dim].iter_mut().zip(wide) {
-                        *to = from as f32;
-                    }
-                }
+                Data::F32(v) => rotated(&mut v[at..at + dim]),
                 Data::F64(v) => hadamard(&mut v[at..at + dim]),
                 Data::I64(_) | Data::U8(_) => {}
             }
         }
     }
     Cow::Owned(tensor)
+}
+
+/// One vector, rotated in place; its length is a power of two.
+pub(crate) fn rotated(x: &mut [f32]) {
+    let mut wide: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+    hadamard(&mut wide);
+    x.iter_mut().zip(wide).for_each(|(to, from)| *to = from as f32);
 }
 
 /// y[i] = n^-0.5 sum_j (-1)^popcount(i & j) x[j], n a power of two, by recursion on halves.

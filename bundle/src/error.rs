@@ -36,6 +36,22 @@ pub enum Error {
         /// What was expected and found.
         why: String,
     },
+    /// A policy or baseline does not say what it must.
+    #[error("{path}, line {line}: {why}", path = path.display())]
+    Policy {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u64,
+        /// What was expected and found.
+        why: String,
+    },
+    /// Bundles that are not the parts of one run.
+    #[error("{why}")]
+    Parts {
+        /// Which, and why.
+        why: String,
+    },
     /// The place for a new bundle holds something else.
     #[error("{path}: exists and is not a bundle; name another folder or remove this one", path = path.display())]
     InTheWay {

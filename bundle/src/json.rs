@@ -7,7 +7,7 @@ pub(crate) mod number {
     use crate::cell;
 
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "expected a number, or \"NaN\", \"inf\" or \"-inf\"")]
     enum Either {
         Number(f64),
         Text(String),

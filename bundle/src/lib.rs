@@ -4,8 +4,12 @@
 
 mod cell;
 mod error;
+pub mod gate;
 mod json;
 pub mod judge;
+pub mod lock;
+pub mod merge;
+pub mod policy;
 mod read;
 mod run;
 mod schema;
@@ -15,12 +19,15 @@ mod write;
 
 pub use cell::{BadCell, Cell};
 pub use error::{Error, Result};
-pub use judge::{Evidence, Policy, history_verdict, judge, row_verdict};
+pub use judge::{Evidence, history_verdict, judge, row_verdict};
+pub use policy::{Date, Policy};
 pub use read::{read, read_table};
-pub use run::{CacheUse, Candidate, Model, PatchUse, Run, Scenario, Schema, Table, Walls};
+pub use run::{
+    CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Table, Walls,
+};
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
-pub use tables::{FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
-pub use verdict::{Finding, FirstBad, Report, Suspect, Verdict};
+pub use tables::{DerivationRow, FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
+pub use verdict::{ChangePoint, Effect, Examination, Finding, FirstBad, Report, SignatureTest, Suspect, Verdict};
 pub use write::write;
 
 /// A whole bundle in memory.
@@ -32,6 +39,8 @@ pub struct Bundle {
     pub verdict: Report,
     /// One row a tap, layer, sequence, phase, patch set and part.
     pub taps: Vec<TapRow>,
+    /// One row a rounding of the numeric plan, tap and layer.
+    pub derivations: Vec<DerivationRow>,
     /// One row a position and patch set.
     pub tokens: Vec<TokenRow>,
     /// One row a changed discrete decision.
@@ -47,9 +56,17 @@ pub struct Bundle {
 impl Bundle {
     /// What the verdict is a function of.
     pub fn evidence(&self) -> Evidence<'_> {
-        let (taps, flips, patches) = (&self.taps, &self.flips, &self.patches);
-        let (recall, histories) = (&self.recall, &self.histories);
-        Evidence { taps, flips, patches, recall, histories, findings: &self.run.findings }
+        Evidence {
+            taps: &self.taps,
+            tokens: &self.tokens,
+            flips: &self.flips,
+            patches: &self.patches,
+            recall: &self.recall,
+            histories: &self.histories,
+            findings: &self.run.findings,
+            is_part: self.run.is_part(),
+            today: None,
+        }
     }
 }
 

@@ -41,6 +41,7 @@ pub fn read(dir: &Path) -> Result<Bundle> {
     Ok(Bundle {
         verdict: json(&dir.join("verdict.json"))?,
         taps: table(dir, &run)?,
+        derivations: table(dir, &run)?,
         tokens: table(dir, &run)?,
         flips: table(dir, &run)?,
         recall: table(dir, &run)?,

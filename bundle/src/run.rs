@@ -1,10 +1,14 @@
 //! `run.json`: provenance.
 
+mod partition;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Finding, Policy, json};
+
+pub use partition::{Conversation, Part, PartOf, Partition};
 
 /// Which columns the tables have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +118,24 @@ pub struct CacheUse {
     pub trouble: String,
 }
 
+impl CacheUse {
+    /// Adds another run's use.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.on |= other.on;
+        self.comparisons += other.comparisons;
+        self.comparisons_asked += other.comparisons_asked;
+        self.golden += other.golden;
+        self.golden_asked += other.golden_asked;
+        self.damaged += other.damaged;
+        self.too_large += other.too_large;
+        self.deleted += other.deleted;
+        self.written_bytes += other.written_bytes;
+        if self.trouble.is_empty() {
+            self.trouble.clone_from(&other.trouble);
+        }
+    }
+}
+
 /// One csv file as it was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -163,10 +185,20 @@ pub struct Run {
     pub peak_memory_bytes: u64,
     /// The policy that the verdict was made with.
     pub policy: Policy,
+    /// Which parts of a partitioned run this is; nothing for a run that was never parted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<Partition>,
     /// What was found out beside the tables and bears on the verdict.
     pub findings: Vec<Finding>,
     /// What could not be judged, and what this run is no evidence for.
     pub notes: Vec<String>,
     /// The csv files: a bundle whose files differ from this is refused.
     pub tables: BTreeMap<String, Table>,
+}
+
+impl Run {
+    /// True when parts of the run are missing here.
+    pub fn is_part(&self) -> bool {
+        self.partition.as_ref().is_some_and(|p| (p.parts.len() as u64) < p.of)
+    }
 }

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{BadCell, tables};
 
 /// Version of the csv columns and of both json files. It changes when the schema hash does.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// A column as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,7 @@ fn describe<R: Row>(into: &mut String) {
 pub fn schema_hash() -> String {
     let mut text = format!("karat-bundle/{SCHEMA_VERSION}\n");
     describe::<tables::TapRow>(&mut text);
+    describe::<tables::DerivationRow>(&mut text);
     describe::<tables::TokenRow>(&mut text);
     describe::<tables::FlipRow>(&mut text);
     describe::<tables::RecallRow>(&mut text);

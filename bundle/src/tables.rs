@@ -121,6 +121,47 @@ table! {
         sum_inherited: Option<f64>,
         /// Moment: sum of H J.
         sum_cross: Option<f64>,
+        /// Where the tolerance comes from: derived (1.5 times what the numeric plan's roundings cost on golden, times exp(2.83/sqrt(effective_rows)) for chance), provisional
+        /// (four one-rounding errors, or four times a patch's claim), or tighter (provisional, since the derived one is
+        /// looser); empty when not gated, or gated by a count.
+        basis: String,
+        /// rel-L2 that the roundings of the numeric plan cost here, within the layer: golden with noise of their size against
+        /// golden. Empty where nothing was derived.
+        derived: Option<f64>,
+        /// Rows that carry the derived error: (sum of d^2)^2 / sum of d^4. The fewer, the more chance may do.
+        effective_rows: Option<f64>,
+    }
+}
+
+table! {
+    /// One rounding of the stock plan at one tap: what the derived column of taps.csv is made of.
+    DerivationRow = "derivations.csv" {
+        /// Scenario of the sequence that the cost was measured on; empty where it is the same for all.
+        scenario: String,
+        /// Sequence that the cost was measured on; empty where it is the same for all.
+        sequence: String,
+        /// Layer number.
+        layer: String,
+        /// Op that writes the tap.
+        op: String,
+        /// Tap.
+        tap: String,
+        /// What is rounded: an operand's tap, a weight, the accumulator, or the output.
+        term: String,
+        /// Format that it is rounded to.
+        format: String,
+        /// spread (over the whole row, as an operand of a product) or own (each value by itself).
+        shape: String,
+        /// How often.
+        times: f64,
+        /// rel-L2 of one rounding.
+        cost: f64,
+        /// measured (golden's own values were rounded), formula, or typical (no tap shows what is rounded).
+        basis: String,
+        /// Rows that it was measured on.
+        sample_rows: u64,
+        /// Place in op order over the whole model.
+        order: u64,
     }
 }
 

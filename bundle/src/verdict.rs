@@ -111,6 +111,14 @@ pub struct FirstBad {
     pub tolerance: f64,
 }
 
+impl FirstBad {
+    /// The place alone, whatever the numbers.
+    pub(crate) fn place(&self) -> [&str; 9] {
+        let Self { scenario, sequence, history, phase, patch_set, layer, op, tap, part, .. } = self;
+        [scenario, sequence, history, phase, patch_set, layer, op, tap, part].map(String::as_str)
+    }
+}
+
 /// A place that may be at fault.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,6 +136,81 @@ pub struct Suspect {
     pub over_tolerance: f64,
 }
 
+/// What a second look at the first bad place found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Examination {
+    /// One sentence: what, where, since when, how sure, how it looks.
+    pub summary: String,
+    /// Where along depth errors over predictions begin to be others.
+    pub change_point: Option<ChangePoint>,
+    /// The op whose own error its roundings don't explain; empty when no op was looked at.
+    pub op: String,
+    /// Its worst tap.
+    pub tap: String,
+    /// rel-L2 of the op on the operands that it was given; for a decision the share of rows that decide otherwise.
+    #[serde(with = "json::number")]
+    pub op_error: f64,
+    /// What its roundings cost.
+    #[serde(with = "json::number")]
+    pub op_predicted: f64,
+    /// Share of the inherited error of the bad layer that other decisions bring; negative when forcing them adds to it.
+    pub routing_share: Option<f64>,
+    /// Every signature that was tested.
+    pub signatures: Vec<SignatureTest>,
+    /// Mean KL(golden || candidate), nats.
+    #[serde(with = "json::number")]
+    pub kl: f64,
+    /// The same with golden's op in the place of the suspected one.
+    #[serde(with = "json::number")]
+    pub kl_with_golden_op: f64,
+    /// Suspected layers, those first that take most of the KL with them when golden's stands in their place.
+    pub effects: Vec<Effect>,
+}
+
+/// A place where a series changes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangePoint {
+    /// Layer number, or embed, head.
+    pub layer: String,
+    /// Tap.
+    pub tap: String,
+    /// Standard errors over the rest.
+    #[serde(with = "json::number")]
+    pub statistic: f64,
+    /// Bound on the chance that noise alone gives as much anywhere.
+    #[serde(with = "json::number")]
+    pub chance: f64,
+}
+
+/// A signature that was tested.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SignatureTest {
+    /// Name.
+    pub name: String,
+    /// Share of the squared error that it explains.
+    #[serde(with = "json::number")]
+    pub share: f64,
+    /// The finding in words, when it fits.
+    pub fits: Option<String>,
+}
+
+/// What swapping a layer does to the final distribution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Effect {
+    /// Layer number.
+    pub layer: String,
+    /// Mean KL that goes away when golden's layer stands in its place (fix-one).
+    #[serde(with = "json::number")]
+    pub removed: f64,
+    /// Mean KL that golden gets when this layer alone stands in its place (break-one).
+    #[serde(with = "json::number")]
+    pub alone: f64,
+}
+
 /// `verdict.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,8 +223,11 @@ pub struct Report {
     pub first_bad: Option<FirstBad>,
     /// First bad tap of each layer and patch set, the worst first.
     pub suspects: Vec<Suspect>,
-    /// What the error looks like; `null` while no signature is tested.
+    /// What the error looks like; `null` when no signature fits, or none was tested.
     pub signature: Option<String>,
+    /// A second look at the first bad place, when the verdict is fail.
+    #[serde(default)]
+    pub examination: Option<Examination>,
     /// Why, the strongest first.
     pub reasons: Vec<String>,
     /// What to do now.

@@ -50,6 +50,7 @@ fn fill(dir: &Path, bundle: &Bundle) -> Result<()> {
     run.tables.clear();
     let mut tables = [
         table(dir, &bundle.taps)?,
+        table(dir, &bundle.derivations)?,
         table(dir, &bundle.tokens)?,
         table(dir, &bundle.flips)?,
         table(dir, &bundle.recall)?,

@@ -49,12 +49,18 @@ impl Globals {
 pub(crate) enum Command {
     /// Compare a low-precision path, or another engine's trace, with golden layer by layer
     Audit(Audit),
+    /// Audit, or take a bundle, and judge it by a policy and a baseline: the check of a continuous integration
+    Gate(crate::cmd::gate::Gate),
+    /// Put the parts of a partitioned run together
+    Merge(crate::cmd::merge::Merge),
     /// Ask the candidate what the conversation told it, against golden: answers lost and gained, and where
     Recall(Recall),
     /// Find the smallest patch set, the first layer, op, position or history that makes a run bad
     Bisect(crate::cmd::bisect::BisectArgs),
     /// Run the whole isolation plan unattended: facts, ranked suspects, what is ruled out and by what, what to do next
     Isolate(crate::cmd::isolate::IsolateArgs),
+    /// Judge a bundle again and show it; --explain says how a tolerance came about
+    Report(Report),
     /// Record what a path computes as a karat-trace/1 folder
     Trace(Trace),
     /// Compare two traces, dumps or files (.safetensors, .pt, .npy, .npz, folders of them), tensor by tensor; no model
@@ -126,6 +132,9 @@ pub(crate) struct Audit {
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Run only part I of N of the conversations; karat merge puts the parts together
+    #[arg(long, value_name = "I/N")]
+    pub(crate) partition: Option<String>,
     /// Write the bundle (csv and json) here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -141,8 +150,6 @@ pub(crate) struct LaterAudit {
     pub(crate) rerun: bool,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) rerun_trace: Option<String>,
-    #[arg(long, hide = true, value_name = "I/N")]
-    pub(crate) partition: Option<String>,
     #[arg(long, hide = true, value_name = "DIR")]
     pub(crate) repro: Option<String>,
     #[arg(long, hide = true, value_name = "URL")]
@@ -196,6 +203,29 @@ pub(crate) struct Recall {
     pub(crate) endpoint: Option<String>,
     #[arg(long, hide = true, value_name = "API")]
     pub(crate) api: Option<String>,
+}
+
+/// `karat report`.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own on the command line")]
+pub(crate) struct Report {
+    /// The folder that --out wrote
+    pub(crate) bundle: PathBuf,
+    #[arg(hide = true)]
+    pub(crate) other: Option<PathBuf>,
+    /// How the tolerance of this tap came about, e.g. layers.3.attn.o
+    #[arg(long, value_name = "TAP")]
+    pub(crate) explain: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) html: bool,
+    #[arg(long, hide = true)]
+    pub(crate) csv: bool,
+    #[arg(long, hide = true)]
+    pub(crate) markdown: bool,
+    #[arg(long, hide = true)]
+    pub(crate) junit: bool,
+    #[arg(long, hide = true)]
+    pub(crate) github: bool,
 }
 
 /// `karat trace`.

@@ -9,13 +9,7 @@ use crate::failure::Failure;
 #[command(hide = true)]
 pub(crate) enum Later {
     #[command(hide = true)]
-    Gate(Anything),
-    #[command(hide = true)]
     Op(Anything),
-    #[command(hide = true)]
-    Report(Anything),
-    #[command(hide = true)]
-    Merge(Anything),
     #[command(hide = true)]
     Bench(Anything),
 }
@@ -31,10 +25,7 @@ pub(crate) struct Anything {
 impl Later {
     fn name(&self) -> &'static str {
         match self {
-            Self::Gate(_) => "gate",
             Self::Op(_) => "op",
-            Self::Report(_) => "report",
-            Self::Merge(_) => "merge",
             Self::Bench(_) => "bench",
         }
     }

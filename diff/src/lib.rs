@@ -9,18 +9,22 @@
 //! | [`split()`] | total = inherited + injected in one pass over three tensors |
 //! | [`discrete`] | experts and entries: flips with golden's margin, recall, ties |
 //! | [`logits`] | KL, JS, ranks and margins per position, and their summaries |
+//! | [`change`] | where along depth an error begins |
+//! | [`signature`] | what an error looks like |
 //! | [`storage`] | storage formats: ulp, largest value, RMS of one rounding |
 //! | [`tolerance`] | what a tap may differ by, and the verdict of one row of `taps.csv` |
 //!
 //! All sums are f64, in an order that the shapes alone fix: the same bits for every thread count and instruction set.
 //! Work is spread over the rayon pool that the caller runs in (`pool.install(..)`).
 
+pub mod change;
 pub mod discrete;
 mod grid;
 pub mod logits;
 pub mod metrics;
 pub mod moments;
 mod quad;
+pub mod signature;
 pub mod split;
 pub mod storage;
 mod sweep;

@@ -1,6 +1,6 @@
 """The same operations in PyTorch: eager and torch.compile, medians of CUDA graph replays with rotated inputs.
 
-One process, asked line by line on stdin (`versions`, `mla BATCH`, `gemm M N K`); each answer is one line of
+One process, asked line by line on stdin (`versions`, `mhc TOKENS`, `mla BATCH`, `gemm M N K`); each answer is one line of
 JSON, microseconds by name. A peer that fails is left out of its answer, and stderr says why.
 """
 
@@ -55,6 +55,23 @@ def measure(calls, inputs):
 BOTH = ("eager", "compile")
 
 
+def mhc(tokens):
+    """Products with fn and sum of squares, without Sinkhorn: f32 as published, and the bf16 speed patch."""
+    fn = torch.randn(24, 16384, device=DEVICE) / 128
+    low = fn.bfloat16()
+    size = tokens * 16384 * 2
+    inputs = [torch.randn(tokens, 16384, device=DEVICE).bfloat16() for _ in range(min(64, max(3, (512 << 20) // size)))]
+
+    def f32(x):
+        x = x.float()
+        return torch.nn.functional.linear(x, fn), x.square().sum(-1)
+
+    def patch(x):
+        return torch.nn.functional.linear(x, low).float(), x.float().square().sum(-1)
+
+    return measure([("f32", f32, BOTH), ("bf16 patch", patch, BOTH)], inputs)
+
+
 def mla(batch):
     """Gather, scores, softmax with sink, product; 64 heads, 640 keys of one cache of 262,144 rows."""
     cache = torch.randn(262144, 512, device=DEVICE).bfloat16()
@@ -88,7 +105,7 @@ def answer(words):
     if words[0] == "versions":
         return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
     sizes = [int(word) for word in words[1:]]
-    out = {"mla": mla, "gemm": gemm}[words[0]](*sizes)
+    out = {"mhc": mhc, "mla": mla, "gemm": gemm}[words[0]](*sizes)
     torch.cuda.empty_cache()
     return out
 

@@ -5,6 +5,7 @@ mod ceiling;
 mod device;
 mod gemm;
 mod loader;
+mod mhc;
 mod mla;
 pub mod nvrtc;
 
@@ -12,4 +13,5 @@ pub use ceiling::{CopyRate, MmaRate};
 pub use device::{Buffer, Device, Graph};
 pub use gemm::{Gemm, GemmCall};
 pub use loader::{Loaded, Loader};
+pub use mhc::{Mhc, MhcCall};
 pub use mla::{Mla, MlaCall};

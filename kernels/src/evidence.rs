@@ -97,7 +97,7 @@ pub struct CorrectnessRow {
 pub struct SpeedRow {
     /// Image.
     pub image: String,
-    /// Operation: `mla`, `gemm`.
+    /// Operation: `mhc`, `mla`, `gemm`.
     pub operation: String,
     /// Shape in words.
     pub shape: String,

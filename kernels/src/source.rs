@@ -7,9 +7,11 @@ use crate::list::Image;
 
 const SOURCES: &[(&str, &str)] = &[
     ("optimized/ceiling.cu", include_str!("../cuda/optimized/ceiling.cu")),
+    ("optimized/mhc.cu", include_str!("../cuda/optimized/mhc.cu")),
     ("optimized/ptx.cuh", include_str!("../cuda/optimized/ptx.cuh")),
     ("optimized/sparse_mla.cu", include_str!("../cuda/optimized/sparse_mla.cu")),
     ("optimized/split_gemm.cu", include_str!("../cuda/optimized/split_gemm.cu")),
+    ("reference/mhc.cu", include_str!("../cuda/reference/mhc.cu")),
     ("reference/sparse_mla.cu", include_str!("../cuda/reference/sparse_mla.cu")),
     ("reference/split_gemm.cu", include_str!("../cuda/reference/split_gemm.cu")),
 ];

@@ -87,3 +87,23 @@ fn a_decode_patch_without_a_decode_step_is_unproven() {
     assert_eq!((bundle.verdict.verdict, bundle.verdict.exit_code), (Verdict::Unproven, 4), "{:?}", bundle.verdict);
     assert!(bundle.verdict.reasons[0].contains("mma-sparse-mla"), "{:?}", bundle.verdict.reasons);
 }
+
+#[test]
+fn every_row_of_a_stock_path_errs_as_its_roundings_cost() {
+    // Three plans on a model that none of them was made for: the derivation knows the formats alone.
+    for stock in [Stock::Official, Stock::Sglang, Stock::Vllm] {
+        let bundle = run(stock, &[], requests(), 2);
+        let derived: Vec<_> = bundle.taps.iter().filter(|r| r.derived.is_some_and(|d| d > 1e-4)).collect();
+        assert!(derived.len() > 100, "{stock}: {}", derived.len());
+        for row in &derived {
+            let (value, derived, chance) = (row.value.unwrap(), row.derived.unwrap(), row.effective_rows.unwrap());
+            let chance = (2.83 / chance.sqrt()).exp();
+            let place = format!("{stock}: layer {} {} {} {}", row.layer, row.tap, row.phase, row.sequence);
+            assert!(value <= 1.5 * derived * chance, "{place}: {value:e} against {derived:e}");
+            assert!(value >= 0.3 * derived / chance, "{place}: {value:e} against {derived:e}");
+            assert!(!bundle.derivations.iter().all(|t| (&t.layer, &t.tap) != (&row.layer, &row.tap)), "{place}");
+        }
+        assert!(bundle.taps.iter().any(|r| r.basis == "derived"), "{stock}");
+        assert!(!bundle.verdict.reasons.iter().any(|r| r.contains("does not round")), "{:?}", bundle.verdict.reasons);
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use karat_bundle::Row;
-use karat_bundle::tables::{FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
+use karat_bundle::tables::{DerivationRow, FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};
 
 const START: &str = "<!-- columns: made from the schema by the test `docs`; KARAT_UPDATE_DOCS=1 writes them anew -->\n";
 const END: &str = "<!-- end of columns -->\n";
@@ -26,6 +26,7 @@ fn columns<R: Row>(into: &mut String) {
 fn the_columns_in_the_docs_are_those_of_the_schema() {
     let mut want = String::new();
     columns::<TapRow>(&mut want);
+    columns::<DerivationRow>(&mut want);
     columns::<TokenRow>(&mut want);
     columns::<FlipRow>(&mut want);
     columns::<RecallRow>(&mut want);

@@ -17,6 +17,7 @@ mod control_equals_golden;
 mod decoders_equal;
 mod docs;
 mod encoding;
+mod examination;
 mod expected_verdicts;
 mod golden_invariants;
 mod golden_model;

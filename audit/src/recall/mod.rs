@@ -14,7 +14,8 @@ mod takeover;
 
 use std::collections::BTreeMap;
 
-use karat_bundle::{PatchRow, RecallRow, judge};
+use karat_bundle::judge::recall::SEARCHED;
+use karat_bundle::{RecallRow, judge};
 use karat_model::prompt::Tokenizer;
 use karat_optimized::{Optimized, Plan};
 use karat_reference::{Golden, Mode};
@@ -32,9 +33,6 @@ use crate::record::{read_rows, rows as write_rows};
 use crate::{Candidate, Lockstep, Result};
 
 pub use run::recall;
-
-/// So many conversations of a patch set are searched for the layer that loses them.
-const SEARCHED: usize = 8;
 
 /// Answers of one candidate as a run left them.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,20 +188,4 @@ pub fn recall_of(job: &Job<'_>, candidate: &Candidate<'_>) -> Result<Vec<RecallR
         _ => Ok(Vec::new()),
     };
     rows(job, &[Asked { patch_set, history, answers, phases }], &search)
-}
-
-/// Fills in how many answers each patch loses beyond stock.
-pub(crate) fn lost_by_patches(patches: &mut [PatchRow], rows: &[RecallRow]) {
-    let lost = |set: &str| -> Option<i64> {
-        let of_set = rows.iter().filter(|r| r.patch_set == set && judge::recall::counts(r));
-        let mut wrong = None;
-        for row in of_set {
-            let n = wrong.get_or_insert(0);
-            *n += i64::from(!judge::recall::candidate_is_right(row));
-        }
-        wrong
-    };
-    for patch in patches {
-        patch.recall_lost = lost(&format!("stock+{}", patch.patch)).zip(lost("stock")).map(|(a, b)| a - b);
-    }
 }

@@ -8,7 +8,7 @@ use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Walls, 
 use karat_optimized::{History, Optimized, Plan};
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
-use karat_seam::{Path, Requests};
+use karat_seam::Path;
 
 use super::answers::{Picked, answers};
 use super::{Asked, SEARCHED, free, last_row, pass, rows, searcher};
@@ -35,7 +35,7 @@ pub fn recall(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>) -> 
     let searched = Cell::new(0);
     let mut passes = 0.0;
     for batch in &batches {
-        let part = Job { inputs: part(&job.inputs, batch), ..job.again() };
+        let part = Job { inputs: job.inputs.pick(batch), ..job.again() };
         let tokens: usize = part.inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
         steps.next(&format!("golden, {} of {} conversations, {tokens} tokens", batch.len(), job.inputs.asks.len()))?;
         let asks = &part.inputs.asks;
@@ -126,16 +126,4 @@ fn batches(inputs: &Inputs) -> Vec<Vec<usize>> {
     out.extend(open.into_values().map(|(_, batch)| batch).filter(|b| !b.is_empty()));
     out.sort();
     out
-}
-
-fn part(inputs: &Inputs, batch: &[usize]) -> Inputs {
-    let pick = |list: &[String]| batch.iter().map(|&i| list.get(i).cloned().unwrap_or_default()).collect();
-    Inputs {
-        requests: Requests { seqs: batch.iter().map(|&i| inputs.requests.seqs[i].clone()).collect() },
-        scenarios: pick(&inputs.scenarios),
-        variants: pick(&inputs.variants),
-        asks: batch.iter().map(|&i| inputs.asks[i].clone()).collect(),
-        chunks: batch.iter().map(|&i| inputs.chunks.get(i).copied().flatten()).collect(),
-        free: batch.iter().map(|&i| inputs.free.get(i).copied().unwrap_or_default()).collect(),
-    }
 }

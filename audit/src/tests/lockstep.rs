@@ -10,7 +10,7 @@ use crate::{Candidate, Error, Facts, LayerFacts, Lockstep, Outcome, PatchSpec, Q
 pub(super) fn facts() -> Facts {
     let bias = vec![0.0; EXPERTS];
     let layer = LayerFacts { experts: EXPERTS, experts_per_token: 2, bias, ..LayerFacts::default() };
-    Facts { layers: vec![layer; 3] }
+    Facts { layers: vec![layer; 3], ..Facts::default() }
 }
 
 pub(super) fn run(golden: &Fake, candidates: &[(&str, &Fake, Vec<PatchSpec>)], claims: Claims) -> Outcome {

@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 
-use karat_bundle::{TapRow, Verdict};
+use karat_bundle::{Bundle, PatchRow, TapRow, Verdict, gate};
 use karat_diff::Claims;
 use karat_diff::tolerance::Measure;
 use karat_seam::{Op, Phase, Tap};
 
 use super::fake::{Fake, Fault, requests};
 use super::lockstep::run;
-use crate::patch_rows::{Calls, row};
+use crate::patch_rows::{self, Calls};
 use crate::predict::{PatchSpec, tolerance};
 use crate::{Outcome, finish};
 
@@ -55,6 +55,20 @@ fn outcome(stock: Fault, patched: Fault) -> Outcome {
     let mut outcome = run(&golden, &[("stock", &stock, vec![]), ("stock+fast", &patched, patch)], Claims::Bf16);
     finish::added_to_stock(&mut outcome.taps);
     outcome
+}
+
+/// The row of the patch as it stands in a bundle.
+fn row(patch: &PatchSpec, profile: &str, set: &str, calls: Calls, probed: Option<&str>, outcome: &Outcome) -> PatchRow {
+    let row = patch_rows::row(patch, profile, set, calls, probed, outcome);
+    let mut bundle = Bundle {
+        taps: outcome.taps.clone(),
+        tokens: outcome.tokens.clone(),
+        flips: outcome.flips.clone(),
+        patches: vec![row],
+        ..Bundle::default()
+    };
+    gate::settle(&mut bundle, None, &[]);
+    bundle.patches.remove(0)
 }
 
 fn gain(gain: f32) -> Fault {

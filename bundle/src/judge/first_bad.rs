@@ -29,7 +29,7 @@ pub(super) fn first(failing: &[&TapRow], policy: &Policy) -> Option<FirstBad> {
         position: row.max_abs_position,
         gate: row.gate.clone(),
         injected: row.value.unwrap_or(f64::NAN),
-        tolerance: row.tolerance.unwrap_or(f64::NAN) * policy.tolerance_scale,
+        tolerance: row.tolerance.unwrap_or(f64::NAN) * policy.scale(row),
     })
 }
 
@@ -56,8 +56,8 @@ pub(super) fn suspects(failing: &[&TapRow], policy: &Policy) -> Vec<Suspect> {
 }
 
 /// Value over tolerance; a value that is no number is the worst.
-fn ratio(row: &TapRow, policy: &Policy) -> f64 {
+pub(crate) fn ratio(row: &TapRow, policy: &Policy) -> f64 {
     let (Some(value), Some(tolerance)) = (row.value, row.tolerance) else { return 0.0 };
-    let ratio = value / (tolerance * policy.tolerance_scale);
+    let ratio = value / (tolerance * policy.scale(row));
     if row.nonfinite > 0 || ratio.is_nan() { f64::INFINITY } else { ratio }
 }

@@ -1,42 +1,23 @@
 //! The verdict: a pure function of what a bundle holds and a policy.
 
-mod first_bad;
+pub(crate) mod first_bad;
 mod histories;
+pub mod limits;
 pub mod recall;
-mod words;
+pub(crate) mod stats;
+pub(crate) mod words;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{Finding, FlipRow, HistoryRow, PatchRow, RecallRow, Report, TapRow, Verdict, json};
+use crate::{Date, Finding, FlipRow, HistoryRow, PatchRow, Policy, RecallRow, Report, TapRow, TokenRow, Verdict};
 
 pub use histories::history_verdict;
-
-/// How a verdict follows from the numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Policy {
-    /// Factor on every tolerance of the tables.
-    #[serde(with = "json::number")]
-    pub tolerance_scale: f64,
-    /// A tolerance under this many floors proves nothing.
-    #[serde(with = "json::number")]
-    pub min_floors: f64,
-    /// Share of answers whose loss must be ruled out; `null` when recall is reported, not tested for that.
-    #[serde(default)]
-    pub recall_margin: Option<f64>,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self { tolerance_scale: 1.0, min_floors: 10.0, recall_margin: None }
-    }
-}
 
 /// What the verdict is a function of.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Evidence<'a> {
     /// Rows of `taps.csv`.
     pub taps: &'a [TapRow],
+    /// Rows of `tokens.csv`.
+    pub tokens: &'a [TokenRow],
     /// Rows of `flips.csv`: named in the reasons.
     pub flips: &'a [FlipRow],
     /// Rows of `patches.csv`.
@@ -47,13 +28,17 @@ pub struct Evidence<'a> {
     pub histories: &'a [HistoryRow],
     /// What else was found out.
     pub findings: &'a [Finding],
+    /// True for some parts of a partitioned run: what is not here may be in the others.
+    pub is_part: bool,
+    /// The day of the verdict, for allowances; an allowance counts for nothing without it.
+    pub today: Option<Date>,
 }
 
 /// The verdict of one row of `taps.csv`; `None` when it is not gated.
 ///
 /// An error at or under the floor passes whatever the tolerance. A value that is not a number fails.
 pub fn row_verdict(row: &TapRow, policy: &Policy) -> Option<Verdict> {
-    let (value, tolerance) = (row.value?, row.tolerance? * policy.tolerance_scale);
+    let (value, tolerance) = (row.value?, row.tolerance? * policy.scale(row));
     if row.nonfinite > 0 || value.is_nan() || tolerance.is_nan() || row.floor.is_some_and(f64::is_nan) {
         return Some(Verdict::Fail);
     }
@@ -69,10 +54,13 @@ pub fn row_verdict(row: &TapRow, policy: &Policy) -> Option<Verdict> {
     Some(if tolerance < floors { Verdict::Unproven } else { Verdict::Pass })
 }
 
-/// The verdict of a whole run. `signature` and `forward_equivalents` are left for the caller: no row holds them.
+/// The verdict of a whole run. `signature`, `examination` and `forward_equivalents` are left for the caller: no row holds them.
 pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     let mut findings: Vec<Finding> = evidence.findings.to_vec();
-    let failing: Vec<&TapRow> = with_verdict(evidence.taps, policy, Verdict::Fail);
+    let mut failing: Vec<&TapRow> = with_verdict(evidence.taps, policy, Verdict::Fail);
+    let limits = limits::limits(evidence, policy);
+    findings.extend(allowances(evidence, policy, &failing, &limits));
+    failing.retain(|row| !policy.allow.iter().any(|allow| allow.covers_tap(row)));
     let first_bad = first_bad::first(&failing, policy);
     let suspects = first_bad::suspects(&failing, policy);
     if let Some(bad) = &first_bad {
@@ -84,11 +72,13 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     if let Some(row) = blind.first() {
         findings.push(Finding::new(Verdict::Unproven, words::blind(row, blind.len(), policy)));
     }
+    findings.extend(words::does_not_round(evidence.taps).map(|reason| Finding::new(Verdict::Unproven, reason)));
     for patch in evidence.patches {
         findings.extend(words::misapplied(patch).map(|reason| Finding::new(Verdict::Fail, reason)));
         findings.extend(words::not_exercised(patch).map(|reason| Finding::new(Verdict::Unproven, reason)));
     }
-    findings.extend(recall::findings(evidence.recall, policy));
+    findings.extend(recall::findings(evidence.recall));
+    findings.extend(limits.findings(policy, !evidence.is_part));
     findings.extend(histories::findings(evidence.histories, policy));
     let compares = evidence.histories.iter().any(|row| history_verdict(row, policy).is_some());
     if evidence.recall.is_empty() && !compares && !evidence.taps.iter().any(|row| row_verdict(row, policy).is_some()) {
@@ -99,7 +89,29 @@ pub fn judge(evidence: &Evidence<'_>, policy: &Policy) -> Report {
     let next_step = words::next_step(verdict, first_bad.as_ref());
     let reasons = findings.into_iter().map(|f| f.reason).collect();
     let exit_code = verdict.exit_code();
-    Report { verdict, exit_code, first_bad, suspects, signature: None, reasons, next_step, forward_equivalents: 0.0 }
+    Report { verdict, exit_code, first_bad, suspects, reasons, next_step, ..Report::default() }
+}
+
+/// An allowance must be in time and in use, else it is a failure of its own.
+fn allowances(evidence: &Evidence<'_>, policy: &Policy, failing: &[&TapRow], limits: &limits::Limits) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for allow in &policy.allow {
+        let title = allow.title();
+        let Some(today) = evidence.today else {
+            out.push(Finding::new(Verdict::Unproven, format!("{title} can't be judged without a day")));
+            continue;
+        };
+        let fails = |j: &&limits::Judged| j.verdict == Verdict::Fail && allow.covers_limit(&j.limit, &j.patch_set);
+        let is_used = failing.iter().any(|row| allow.covers_tap(row)) || limits.judged.iter().any(|j| fails(&j));
+        if allow.expires < today {
+            let reason =
+                format!("{title} expired on {} (today {today}): mend what it allows, or renew it", allow.expires);
+            out.push(Finding::new(Verdict::Fail, reason));
+        } else if !is_used && !evidence.is_part {
+            out.push(Finding::new(Verdict::Fail, format!("{title} allows nothing that fails: remove it")));
+        }
+    }
+    out
 }
 
 /// Why a patch that was asked for was not exercised, if so: what its own verdict and the run's rest on.

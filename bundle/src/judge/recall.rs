@@ -4,10 +4,12 @@ mod bounds;
 
 use std::collections::BTreeMap;
 
-use crate::judge::Policy;
 use crate::{Finding, RecallRow, Verdict};
 
-pub use bounds::{Bounds, Counts, bounds};
+pub use bounds::{Bounds, Counts, bounds, can_rule_out, p_value};
+
+/// So many conversations of a patch set are searched for the layer that loses them.
+pub const SEARCHED: usize = 8;
 
 /// An answer that golden holds by so many nats is not lost to rounding.
 const HELD: f64 = 4.0;
@@ -50,8 +52,8 @@ pub fn patch_sets(rows: &[RecallRow]) -> Vec<&str> {
     sets
 }
 
-/// What bears on the verdict.
-pub(super) fn findings(rows: &[RecallRow], policy: &Policy) -> Vec<Finding> {
+/// What bears on the verdict beside the margin: lost conversations, and answers that were held and are lost.
+pub(super) fn findings(rows: &[RecallRow]) -> Vec<Finding> {
     let mut out = Vec::new();
     for set in patch_sets(rows) {
         let of_set: Vec<&RecallRow> = rows.iter().filter(|r| r.patch_set == set).collect();
@@ -81,34 +83,8 @@ pub(super) fn findings(rows: &[RecallRow], policy: &Policy) -> Vec<Finding> {
             );
             out.push(Finding::new(Verdict::Fail, reason));
         }
-        out.extend(inferior(set, &of_set, policy));
     }
     out
-}
-
-/// The test of non-inferiority: the upper 95 % bound of (lost - gained) per answer against the margin.
-fn inferior(set: &str, rows: &[&RecallRow], policy: &Policy) -> Option<Finding> {
-    let margin = policy.recall_margin?;
-    let paired = paired(rows.iter().copied());
-    let b = bounds(&paired);
-    let percent = |v: f64| format!("{:.2} %", 100.0 * v);
-    let seen = format!(
-        "{set}: {} lost, {} gained of {} answers in {} conversations",
-        b.lost,
-        b.gained,
-        b.answers,
-        paired.len()
-    );
-    if b.lower > margin {
-        let reason = format!("{seen}: at least {} are lost, {} may", percent(b.lower), percent(margin));
-        return Some(Finding::new(Verdict::Fail, reason));
-    }
-    // A bound that is no number (no answers) proves nothing either.
-    if b.upper <= margin {
-        return None;
-    }
-    let reason = format!("{seen}: a loss of up to {} can't be ruled out, {} may", percent(b.upper), percent(margin));
-    Some(Finding::new(Verdict::Unproven, reason))
 }
 
 #[cfg(test)]

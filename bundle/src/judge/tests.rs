@@ -203,3 +203,29 @@ fn an_unexplained_flip_is_named() {
     assert_eq!(report.verdict, Verdict::Fail);
     assert!(report.reasons[1].contains("expert 3 became 5 at position 2 of layer 4"), "{:?}", report.reasons);
 }
+
+#[test]
+fn a_path_that_does_not_round_where_it_says_is_unproven() {
+    let row = |value: f64, basis: &str, derived: f64| TapRow {
+        layer: "2".into(),
+        tap: "attn.kv".into(),
+        phase: "decode".into(),
+        patch_set: "stock".into(),
+        gate: "rel_l2".into(),
+        value: Some(value),
+        tolerance: Some(5e-2),
+        derived: Some(derived),
+        effective_rows: Some(1e9),
+        basis: basis.into(),
+        ..TapRow::default()
+    };
+    let of = |row: TapRow| judge(&Evidence { taps: &[row], ..Evidence::default() }, &Policy::default());
+    let report = of(row(5e-3, "derived", 2.7e-2));
+    assert_eq!(report.verdict, Verdict::Unproven);
+    assert!(report.reasons[0].starts_with("layers.2.attn.kv in decode of stock"), "{:?}", report.reasons);
+    for passes in [row(2e-2, "derived", 2.7e-2), row(5e-3, "provisional", 2.7e-2), row(0.0, "derived", 1e-7)] {
+        assert_eq!(of(passes).verdict, Verdict::Pass);
+    }
+    // Three rows carry the error: chance may do that.
+    assert_eq!(of(TapRow { effective_rows: Some(3.0), ..row(5e-3, "derived", 2.7e-2) }).verdict, Verdict::Pass);
+}

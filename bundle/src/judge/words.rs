@@ -3,7 +3,7 @@
 use crate::{FirstBad, FlipRow, PatchRow, Policy, TapRow, Verdict};
 
 /// Name of a tap as people write it.
-pub(super) fn place(layer: &str, tap: &str) -> String {
+pub(crate) fn place(layer: &str, tap: &str) -> String {
     if layer.bytes().all(|b| b.is_ascii_digit()) {
         format!("layers.{layer}.{tap}")
     } else if layer.starts_with("mtp.") {
@@ -61,10 +61,36 @@ pub(super) fn blind(row: &TapRow, rows: usize, policy: &Policy) -> String {
     format!(
         "{}: tolerance {:.3e} is under {} floors of {:.3e}: an error could not have been seen ({rows} rows)",
         place(&row.layer, &row.tap),
-        row.tolerance.unwrap_or(f64::NAN) * policy.tolerance_scale,
+        row.tolerance.unwrap_or(f64::NAN) * policy.scale(row),
         policy.min_floors,
         row.floor.unwrap_or(f64::NAN),
     )
+}
+
+/// Share of a derived error under which a path that claims to round does not.
+const INACTIVE: f64 = 0.3;
+/// A derived error under this is f32's own.
+const ROUNDS: f64 = 1e-4;
+
+/// Rows whose error is far under what the plan's roundings must cost: what is claimed to be tested is not what ran.
+pub(super) fn does_not_round(taps: &[TapRow]) -> Option<String> {
+    let is_under = |row: &&TapRow| {
+        let is_stock = row.basis == "derived" || row.basis == "tighter";
+        let chance = (4.0 * std::f64::consts::FRAC_1_SQRT_2 / row.effective_rows.unwrap_or(1.0).max(1.0).sqrt()).exp();
+        let too_little = |(value, derived): (f64, f64)| derived >= ROUNDS && value < INACTIVE * derived / chance;
+        is_stock && row.value.zip(row.derived).is_some_and(too_little)
+    };
+    let rows: Vec<&TapRow> = taps.iter().filter(is_under).collect();
+    let first = rows.iter().min_by_key(|r| r.order)?;
+    Some(format!(
+        "{} in {} of {}: error {:.2e}, its roundings cost {:.2e}: the path does not round where its plan says ({} rows)",
+        place(&first.layer, &first.tap),
+        first.phase,
+        first.patch_set,
+        first.value.unwrap_or(f64::NAN),
+        first.derived.unwrap_or(f64::NAN),
+        rows.len(),
+    ))
 }
 
 pub(super) fn not_exercised(patch: &PatchRow) -> Option<String> {

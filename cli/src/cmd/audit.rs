@@ -17,10 +17,41 @@ use crate::progress::Progress;
 use crate::{cache, inputs, output, stop, summary};
 
 pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
+    let bundle = match make(args, globals)? {
+        Made::Histories(code) => return Ok(code),
+        Made::Bundle(bundle) => bundle,
+    };
+    if let Some(out) = &args.out {
+        karat_bundle::write(out, &bundle)?;
+    }
+    if globals.json {
+        output::json(&summary::json(&bundle));
+    } else {
+        output::stdout(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+    }
+    Ok(bundle.verdict.exit_code)
+}
+
+/// What an audit's arguments ask for.
+pub(crate) enum Made {
+    /// A bundle.
+    Bundle(Box<Bundle>),
+    /// Several histories, printed already: their exit code.
+    Histories(u8),
+}
+
+/// Runs what the arguments ask for.
+pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
     refuse_later(args)?;
+    let partition = args.partition.as_deref().map(part_of).transpose()?;
     let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;
     if args.layers == Some(0) {
         return Err(Failure::usage("--layers 0 compares nothing; give at least 1"));
+    }
+    let several = if args.candidate.is_none() { histories::list(args.histories.as_deref())? } else { None };
+    if partition.is_some() && (several.is_some() || args.candidate.is_some()) {
+        let what = if several.is_some() { "several histories" } else { "--candidate" };
+        return Err(Failure::usage(format!("--partition has no meaning with {what}: all of it is compared at once")));
     }
     // From here on: a model takes a moment to open.
     let _ = stop::on_interrupt();
@@ -40,20 +71,26 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
         taps: taps.clone(),
         layers: args.layers,
         floor: args.floor,
+        second_look: partition.is_none(),
         cache: cache.as_ref(),
         ..inputs::job(&source, inputs, globals, &progress)
     };
-    if let (None, Some(histories)) = (&args.candidate, histories::list(args.histories.as_deref())?) {
+    if let Some(histories) = several {
         let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
         let code = histories::run(args, histories, &start(inputs), globals.json);
         progress.finish();
-        return code;
+        return code.map(Made::Histories);
     }
+    let mut part = None;
     let mut bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,
         None => {
             let subject = subject(args)?;
-            let inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
+            let mut inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
+            if let Some((index, of)) = partition {
+                let (own, rest) = inputs.part(index, of);
+                (inputs, part) = (own, Some(rest));
+            }
             karat_audit::audit(&start(inputs), &subject)?
         }
     };
@@ -61,15 +98,19 @@ pub(crate) fn run(args: &Audit, globals: Globals) -> Result<u8> {
     if !no_cache.is_empty() {
         bundle.run.cache.trouble = no_cache;
     }
-    if let Some(out) = &args.out {
-        karat_bundle::write(out, &bundle)?;
+    if let Some(part) = part {
+        karat_bundle::merge::as_part(&mut bundle, part);
     }
-    if globals.json {
-        output::json(&summary::json(&bundle));
-    } else {
-        output::stdout(&summary::text(&bundle, args.out.as_deref(), output::Style::of_stdout()));
+    Ok(Made::Bundle(Box::new(bundle)))
+}
+
+/// `I/N`: part I, from 1, of N.
+fn part_of(text: &str) -> Result<(u64, u64)> {
+    let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    match parsed {
+        Some((i, n)) if (1..=n).contains(&i) && n <= 4096 => Ok((i, n)),
+        _ => Err(Failure::usage(format!("--partition: expected I/N with I from 1 to N, found `{text}`"))),
     }
-    Ok(bundle.verdict.exit_code)
 }
 
 /// Another engine's trace.
@@ -143,7 +184,6 @@ fn refuse_later(args: &Audit) -> Result<()> {
     refuse_given(&[
         ("--rerun", later.rerun),
         ("--rerun-trace", later.rerun_trace.is_some()),
-        ("--partition", later.partition.is_some()),
         ("--repro", later.repro.is_some()),
         ("--endpoint", later.endpoint.is_some()),
         ("--api", later.api.is_some()),

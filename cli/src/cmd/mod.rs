@@ -4,12 +4,15 @@ mod audit;
 pub(crate) mod bisect;
 mod diff;
 mod doctor;
+pub(crate) mod gate;
 mod histories;
 pub(crate) mod import;
 pub(crate) mod isolate;
+pub(crate) mod merge;
 mod model;
 mod patches;
 mod recall;
+mod report;
 mod scenario;
 mod trace;
 mod verify;
@@ -22,9 +25,12 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
     let globals = cli.globals;
     match cli.command {
         Command::Audit(args) => audit::run(&args, globals),
+        Command::Gate(args) => gate::run(&args, globals),
+        Command::Merge(args) => merge::run(&args, globals),
         Command::Recall(args) => recall::run(&args, globals),
         Command::Bisect(args) => bisect::run(&args, globals),
         Command::Isolate(args) => isolate::run(&args, globals),
+        Command::Report(args) => report::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),

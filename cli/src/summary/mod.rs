@@ -2,6 +2,8 @@
 
 pub(crate) mod bisect;
 mod data;
+pub(crate) mod explain;
+pub(crate) mod gate;
 pub(crate) mod histories;
 pub(crate) mod isolate;
 mod recall;
@@ -19,12 +21,36 @@ pub(crate) use data::json;
 /// The summary of an audit.
 pub(crate) fn text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
     let tables = [
+        examined(bundle, style),
         tables::layers(bundle, style),
         tables::patches(bundle, style),
         tables::logits(bundle, style),
         recall::short(bundle, style),
     ];
     page(bundle, &tables, out, style)
+}
+
+/// What the second look at the first bad place tested.
+fn examined(bundle: &Bundle, style: Style) -> Vec<String> {
+    let Some(found) = &bundle.verdict.examination else { return Vec::new() };
+    let mut lines = Vec::new();
+    if !found.effects.is_empty() {
+        lines.push(
+            style.bold(&format!("{:<12}{:>24}{:>26}", "layer", "KL gone with golden's", "KL of it alone in golden")),
+        );
+        for e in &found.effects {
+            lines.push(format!("{:<12}{:>24.1e}{:>26.1e}", e.layer, e.removed, e.alone));
+        }
+    }
+    if let Some(share) = found.routing_share {
+        lines.push(format!("inherited by other decisions in that layer: {:.0} %", 100.0 * share));
+    }
+    if !found.signatures.is_empty() {
+        let names: Vec<String> =
+            found.signatures.iter().map(|s| format!("{}{}", if s.fits.is_some() { "*" } else { "" }, s.name)).collect();
+        lines.extend(wrap(&format!("signatures tested (* fits): {}", names.join(", ")), ""));
+    }
+    lines
 }
 
 /// The summary of a recall run.
@@ -68,13 +94,20 @@ fn page(bundle: &Bundle, tables: &[Vec<String>], out: Option<&Path>, style: Styl
 fn sentence(bundle: &Bundle) -> String {
     let report = &bundle.verdict;
     match (&report.first_bad, report.verdict) {
+        (Some(_), Verdict::Fail) if report.examination.is_some() => {
+            report.examination.as_ref().map_or(String::new(), |e| e.summary.clone())
+        }
         (Some(bad), Verdict::Fail) => {
             format!("{} is the first place over tolerance, in {} of {}", place(bad), bad.phase, bad.patch_set)
         }
         (_, Verdict::Pass) if bundle.taps.is_empty() => recalled(bundle),
         (_, Verdict::Pass) => {
             let gated = bundle.taps.iter().filter(|r| r.verdict.is_some()).count();
-            format!("all {gated} judged rows are within tolerance")
+            // A failing row of a run that passes is one that the policy allows.
+            match bundle.taps.iter().filter(|r| r.verdict == Some(Verdict::Fail)).count() {
+                0 => format!("all {gated} judged rows are within tolerance"),
+                n => format!("{n} of {gated} judged rows are over tolerance, and allowed for now"),
+            }
         }
         _ => report.reasons.first().cloned().unwrap_or_default(),
     }

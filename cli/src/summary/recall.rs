@@ -165,7 +165,7 @@ fn blind(rows: &[&RecallRow]) -> String {
 pub(super) fn data(bundle: &Bundle) -> Value {
     let one = |set: &&str| {
         let rows: Vec<&RecallRow> = bundle.recall.iter().filter(|r| r.patch_set == **set).collect();
-        let Bounds { answers, lost, gained, mean, lower, upper } = bounds(&paired(rows.iter().copied()));
+        let Bounds { answers, lost, gained, mean, lower, upper, .. } = bounds(&paired(rows.iter().copied()));
         let strata: Vec<Value> = groups(&rows, &STRATA, |r| r.margin_stratum.clone()).iter().map(group).collect();
         let contexts: Vec<Value> = groups(&rows, &CONTEXTS, |r| context(r).to_owned()).iter().map(group).collect();
         let scenarios: Vec<Value> = groups(&rows, &[], |r| r.scenario.clone()).iter().map(group).collect();

@@ -26,6 +26,7 @@ fn a_bundle_holds_every_table_and_reads_back() {
         .collect();
     names.sort();
     let expected = [
+        "derivations.csv",
         "flips.csv",
         "histories.csv",
         "patches.csv",
@@ -149,4 +150,40 @@ fn histories_are_compared_with_the_cold_run_and_written() {
     assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
     let floor = karat(dir.path(), &[&model[..], &["--histories", "all", "--floor"]].concat()).expect(2);
     assert!(floor.error().contains("--floor has no meaning"), "{}", floor.stderr);
+}
+
+#[test]
+fn a_report_judges_a_bundle_again_and_explains_a_tolerance() {
+    let dir = workplace();
+    let args = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "none", "--out", "b", "--quiet"];
+    let audit = karat(dir.path(), &args).expect(0);
+    let report = karat(dir.path(), &["report", "b"]).expect(0);
+    assert_eq!(report.stdout, audit.stdout, "the same page");
+    let text = karat(dir.path(), &["report", "b", "--explain", "layers.1.attn.q"]).expect(0).stdout;
+    for words in [
+        "layers.1.attn.q, written by attn.query_up",
+        "operand attn.qr",
+        "e4m3 x 2^k / 128",
+        " rows",
+        "derived (rel_l2)",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    let data = karat(dir.path(), &["report", "b", "--explain", "layers.1.attn.q", "--json"]).expect(0).json();
+    // The op's error is the root of the sum of squares of the roundings that are shown.
+    let terms = data["roundings"].as_array().unwrap();
+    let of = |t: &serde_json::Value| t["times"].as_f64().unwrap() * t["cost"].as_f64().unwrap().powi(2);
+    let sum: f64 = terms.iter().map(of).sum();
+    assert!((sum.sqrt() / data["op_error"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{data}");
+    for row in data["rows"].as_array().unwrap() {
+        let of = |name: &str| row[name].as_f64().unwrap();
+        let chance = (4.0 * 0.5f64.sqrt() / of("effective_rows").max(1.0).sqrt()).exp();
+        if row["basis"] == "derived" {
+            assert!((of("tolerance") / (1.5 * of("derived") * chance) - 1.0).abs() < 1e-12, "{row}");
+        }
+    }
+    let none = karat(dir.path(), &["report", "b", "--explain", "attn.q"]).expect(2);
+    assert!(none.error().contains("layers.0.attn.q"), "{}", none.stderr);
+    assert!(karat(dir.path(), &["report", "nowhere"]).expect(3).error().contains("no such folder"));
 }

@@ -11,7 +11,7 @@ fn clap_refuses_what_is_no_argument() {
     }
     let help = karat(dir.path(), &["--help"]).expect(0).stdout;
     assert!(help.contains("Exit codes") && help.contains("audit"), "{help}");
-    for later in ["gate", "merge", "bench"] {
+    for later in ["op", "bench"] {
         assert!(!help.contains(&format!("  {later} ")), "{later} is not offered: {help}");
     }
 }
@@ -19,15 +19,12 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 9] = [
-        &["gate", "--policy", "karat.toml"],
+    let cases: [&[&str]; 6] = [
         &["recall", "--endpoint", "x"],
         &["op", "attend"],
-        &["report", "b"],
-        &["merge", "a", "b"],
+        &["report", "b", "--html"],
         &["bench"],
         &["audit", "--rerun"],
-        &["audit", "--partition", "1/2"],
         &["audit", "--backend", "cuda"],
     ];
     for args in cases {

@@ -8,6 +8,7 @@ mod candidate;
 mod dumps;
 mod errors;
 mod files;
+mod gate;
 mod import;
 mod isolate;
 mod recall;

@@ -42,6 +42,25 @@ fn norms_per_stream_row_and_whole_equal_their_formulas() {
     }
 }
 
+proptest! {
+    #[test]
+    fn total_is_inherited_plus_injected_element_by_element(bits in proptest::collection::vec(any::<[u32; 3]>(), 1..64)) {
+        let values: Vec<[f32; 3]> = bits.iter().map(|b| b.map(f32::from_bits)).collect();
+        let finite: Vec<[f64; 3]> =
+            values.iter().filter(|v| v.iter().all(|v| v.is_finite())).map(|v| v.map(f64::from)).collect();
+        for [a, b, c] in &finite {
+            let (t, h, j) = (c - a, b - a, c - b);
+            let most = [a, b, c].iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            prop_assert!((t - (h + j)).abs() <= 2f64.powi(-50) * most);
+        }
+        if !finite.is_empty() {
+            let column = |i: usize| finite.iter().map(|v| v[i]).collect::<Vec<f64>>();
+            let split = run(&[1, finite.len()], &column(0), &column(1), &column(2), 1);
+            prop_assert!(split.whole.closure() <= 1e-12, "{}", split.whole.closure());
+        }
+    }
+}
+
 #[test]
 fn a_candidate_that_is_golden_injects_nothing() {
     let (a, b, _) = three(3, 64);

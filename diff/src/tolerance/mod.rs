@@ -1,10 +1,12 @@
 //! What a tap may differ by, and the verdict of one row.
 //!
-//! These tolerances are **provisional**: 1e-5 of the tap's largest value for a path that claims f32, else four times
-//! the typical error of one rounding of the coarsest kind on the way to the tap. The measured tolerance model replaces
-//! them; [`Tolerance::provisional`] goes into every report until then.
+//! A **provisional** tolerance is 1e-5 of the tap's largest value for a path that claims f32, else four times the typical
+//! error of one rounding of the coarsest kind on the way to the tap. A **derived** one is 1.5 times the error that the
+//! roundings of the path's numeric plan must cost, measured on golden's own values ([`quantise`]). A derived tolerance
+//! never loosens a provisional one: [`Tolerance::tightened`] keeps the tighter of the two.
 
 mod claims;
+pub mod quantise;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +23,28 @@ pub const FLOORS: f64 = 10.0;
 pub const F32_MAX_OVER_MAX: f64 = 1e-5;
 /// Factor on the table of one-rounding errors.
 pub const ROUNDINGS: f64 = 4.0;
+/// Factor on a derived error.
+pub const DERIVED: f64 = 1.5;
+/// A path that claims to round and errs by less than this share of a derived error does not round.
+pub const INACTIVE: f64 = 0.3;
+
+/// Factor by which two errors of one size may differ by chance, when so many rows carry the error (the square of the sum
+/// of d² over the sum of d⁴, of rows): each has a relative standard deviation of 1/(2√n), their log-ratio √2 times that;
+/// four of those are allowed, so that among thousands of judged rows none is expected beyond.
+pub fn chance(effective_rows: f64) -> f64 {
+    (4.0 * std::f64::consts::FRAC_1_SQRT_2 / effective_rows.max(1.0).sqrt()).exp()
+}
+
+/// rel-L2 of a sum of `k` products of zero mean with an f32 accumulator that rounds to nearest: partial sums grow as √k,
+/// so r² = (0.41·u)²·k/2 with u = 2^-24.
+pub fn accumulator(k: usize) -> f64 {
+    0.41 * 2f64.powi(-24) * (k as f64 / 2.0).sqrt()
+}
+
+/// Independent errors add up in squares.
+pub fn root_sum(costs: impl IntoIterator<Item = f64>) -> f64 {
+    costs.into_iter().map(|c| c * c).sum::<f64>().sqrt()
+}
 
 /// Which number a tolerance bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -116,6 +140,17 @@ impl Tolerance {
             rounding,
             provisional: true,
         }
+    }
+
+    /// The tighter of this tolerance and 1.5 times an error that was derived for the row, times what chance may do to the
+    /// rows that carry it. Arithmetic in f32 outside of
+    /// products is in no derivation, so a derived tolerance is never under what a path that claims f32 may differ by.
+    pub fn tightened(self, derived: f64, effective_rows: f64) -> Self {
+        let value = (DERIVED * derived * chance(effective_rows)).max(F32_MAX_OVER_MAX);
+        if self.measure != Measure::RelL2 || !derived.is_finite() || value >= self.value {
+            return self;
+        }
+        Self { value, predicted: derived.max(F32_MAX_OVER_MAX / DERIVED), provisional: false, ..self }
     }
 
     /// Verdict on an error in this tolerance's measure. A NaN fails. An error at or under the floor passes whatever

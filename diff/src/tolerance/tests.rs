@@ -94,3 +94,42 @@ fn metrics_are_judged_by_the_tolerances_own_measure() {
     y[6] = f64::NAN;
     assert_eq!(f32_claim.judge(&metrics(&x0, &y), Some(1.0)), Verdict::Fail);
 }
+
+#[test]
+fn a_derived_tolerance_tightens_and_never_loosens() {
+    let plain = Tolerance::provisional(Claims::Official, Tap::AttnIn, None);
+    let many = 1e20;
+    let tight = plain.tightened(2e-3, many);
+    close(tight.value, 3e-3, 1e-9);
+    assert!(!tight.provisional && tight.predicted == 2e-3);
+    for looser in [1e-2, f64::INFINITY, f64::NAN] {
+        assert_eq!(plain.tightened(looser, many), plain);
+    }
+    // 100 rows carry the error: a factor of exp(4 * 0.0707).
+    close(plain.tightened(2e-3, 100.0).value, 3e-3 * 0.282_842_712_474_619_f64.exp(), 1e-12);
+    // One row does: chance alone may do more than four roundings.
+    assert_eq!(plain.tightened(2e-3, 1.0), plain);
+    // f32 arithmetic is not derived.
+    assert_eq!(plain.tightened(1e-9, many).value, 1e-5);
+    let f32_claim = Tolerance::provisional(Claims::F32, Tap::AttnIn, None);
+    assert_eq!(f32_claim.tightened(1e-9, many), f32_claim);
+}
+
+#[test]
+fn the_accumulators_formula_agrees_with_sums_in_f32() {
+    // 400 dot products of length 512, f32 additions of exact products.
+    let (k, n) = (512, 400);
+    let (a, b) = (gaussian(7, k * n), gaussian(8, k * n));
+    let (mut error, mut size) = (0.0, 0.0);
+    for (a, b) in a.chunks(k).zip(b.chunks(k)) {
+        let products: Vec<f64> = a.iter().zip(b).map(|(a, b)| f64::from((a * b) as f32)).collect();
+        let exact: f64 = products.iter().sum();
+        let low = products.iter().fold(0.0f32, |s, p| s + *p as f32);
+        error += (f64::from(low) - exact).powi(2);
+        size += exact * exact;
+    }
+    let measured = (error / size).sqrt();
+    let predicted = accumulator(k);
+    assert!((0.6..1.5).contains(&(measured / predicted)), "{measured:e} against {predicted:e}");
+    close(root_sum([3.0, 4.0]), 5.0, 1e-15);
+}

@@ -59,7 +59,7 @@ DEVICE void load_tile(const MlaArgs& a, char* kv, int rows) {
 }
 
 // Grid: (batch, 64 / HEADS, splits).
-extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_split(MlaArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_split(MlaArgs a) {
     extern __shared__ __align__(128) char shared[];
     char* q = shared;
     char* kv = shared + Q_BYTES;
@@ -227,38 +227,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_split(MlaArgs a) {
             int head = h * 16 + g + i * 8;
             float w = row_scale[head];
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
-                long long to = at + (long long)head * DIM + warp * 64 + n * 8 + 2 * t;
-                float v0 = acc[h][n][i * 2] * w, v1 = acc[h][n][i * 2 + 1] * w;
+            for (int n = 0; n < 8; n += 2) {
+                long long to = at + (long long)head * DIM + warp * 64 + n * 8;
 #if PARTIAL_BF16
-                *(u32*)((bf16*)a.partial + to) = pack_bf16(v0, v1);
+                // Neighbours swap, so that a lane stores 8 bytes and four lanes a whole 32-byte sector.
+                u32 first = pack_bf16(acc[h][n][i * 2] * w, acc[h][n][i * 2 + 1] * w);
+                u32 second = pack_bf16(acc[h][n + 1][i * 2] * w, acc[h][n + 1][i * 2 + 1] * w);
+                u32 other = __shfl_xor_sync(0xffffffffu, t & 1 ? first : second, 1);
+                uint2 both = t & 1 ? make_uint2(other, second) : make_uint2(first, other);
+                *(uint2*)((bf16*)a.partial + to + (t & 1) * 8 + (t >> 1) * 4) = both;
 #else
-                *(float2*)((float*)a.partial + to) = make_float2(v0, v1);
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+                    *(float2*)((float*)a.partial + to + j * 8 + 2 * t) = make_float2(acc[h][n + j][i * 2] * w, acc[h][n + j][i * 2 + 1] * w);
 #endif
             }
         }
 }
 
-// Grid: batch * 64 blocks of 128 threads, 4 values a thread.
+#define AHEAD 8  // splits whose loads are under way at once
+
+// Grid: batch * 64 blocks of 128 threads, 4 values a thread; at most 32 splits, lane s of each warp weighs split s.
 extern "C" __global__ void __launch_bounds__(128) mla_merge(MlaArgs a) {
-    const int sequence = blockIdx.x >> 6, head = blockIdx.x & 63, d = threadIdx.x * 4;
-    const float* lse = a.lse + (long long)sequence * a.splits * 64 + head;
+    const int sequence = blockIdx.x >> 6, head = blockIdx.x & 63, lane = threadIdx.x & 31, d = threadIdx.x * 4;
+    const long long first = (long long)sequence * a.splits;
+    float lse = lane < a.splits ? a.lse[(first + lane) * 64 + head] : -INFINITY;
     const float sink = a.sink[head] * 1.4426950408889634f;
-    float top = sink;
-    for (int s = 0; s < a.splits; s++) top = fmaxf(top, lse[s * 64]);
+    float top = fmaxf(sink, lse);
+#pragma unroll
+    for (int i = 16; i > 0; i >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+    const float weight = exp2_fast(lse - top);
     float den = exp2_fast(sink - top), out[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int s = 0; s < a.splits; s++) {
-        float w = exp2_fast(lse[s * 64] - top);
-        long long at = (((long long)sequence * a.splits + s) * 64 + head) * DIM + d;
+    for (int s0 = 0; s0 < a.splits; s0 += AHEAD) {
+        float in[AHEAD][4];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            long long at = ((first + min(s0 + j, a.splits - 1)) * 64 + head) * DIM + d;
 #if PARTIAL_BF16
-        uint2 v = *(const uint2*)((const bf16*)a.partial + at);
-        float in[4] = {low_bf16(v.x), high_bf16(v.x), low_bf16(v.y), high_bf16(v.y)};
+            uint2 v = *(const uint2*)((const bf16*)a.partial + at);
+            in[j][0] = low_bf16(v.x);
+            in[j][1] = high_bf16(v.x);
+            in[j][2] = low_bf16(v.y);
+            in[j][3] = high_bf16(v.y);
 #else
-        float4 v = *(const float4*)((const float*)a.partial + at);
-        float in[4] = {v.x, v.y, v.z, v.w};
+            float4 v = *(const float4*)((const float*)a.partial + at);
+            in[j][0] = v.x;
+            in[j][1] = v.y;
+            in[j][2] = v.z;
+            in[j][3] = v.w;
 #endif
-        den += w;
-        for (int i = 0; i < 4; i++) out[i] = fmaf(w, in[i], out[i]);
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            float w = __shfl_sync(0xffffffffu, weight, (s0 + j) & 31);
+            if (s0 + j >= a.splits) w = 0.0f;
+            den += w;
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = fmaf(w, in[j][i], out[i]);
+        }
     }
     uint2 r = make_uint2(pack_bf16(out[0] / den, out[1] / den), pack_bf16(out[2] / den, out[3] / den));
     *(uint2*)((bf16*)a.out + ((long long)sequence * 64 + head) * DIM + d) = r;

@@ -60,14 +60,15 @@ extern "C" __global__ void __launch_bounds__(256) split_terms(GemmArgs g) {
 extern "C" __global__ void __launch_bounds__(256, 1) split_gemm(GemmArgs g) {
     extern __shared__ __align__(128) char shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int wm = (warp & 1) * 64, wn = (warp >> 1) * 32;
+    // 32 x 64 outputs a warp: rows cost three reads of shared memory, columns one.
+    const int wm = (warp & 3) * 32, wn = (warp >> 2) * 64;
     const int row_blocks = (g.m + BLOCK - 1) / BLOCK, column_blocks = (g.n + BLOCK - 1) / BLOCK;
     const int band = blockIdx.x / (BAND * column_blocks), in_band = blockIdx.x % (BAND * column_blocks);
     const int height = min(BAND, row_blocks - band * BAND);
     const int m0 = (band * BAND + in_band % height) * BLOCK, n0 = in_band / height * BLOCK;
     const int steps = (g.k + STEP - 1) / STEP;
 
-    float total[4][4][4] = {}, sum[4][4][4] = {};
+    float total[2][8][4] = {}, sum[2][8][4] = {};
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps) load_step(g, shared + s * STAGE_BYTES, m0, n0, s * STEP);
@@ -83,26 +84,26 @@ extern "C" __global__ void __launch_bounds__(256, 1) split_gemm(GemmArgs g) {
         const char* w = in + TERMS * OPERAND;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            u32 y[2][4];
+            u32 y[4][4];
 #pragma unroll
-            for (int n = 0; n < 2; n++)
+            for (int n = 0; n < 4; n++)
                 ldmatrix(y[n], w + swizzled(wn + n * 16 + (lane & 7) + ((lane >> 4) << 3), half * 2 + ((lane >> 3) & 1)));
 #pragma unroll
             for (int term = TERMS - 1; term >= 0; term--)
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
+                for (int r = 0; r < 2; r++) {
                     u32 x[4];
                     ldmatrix(x, in + term * OPERAND + swizzled(wm + r * 16 + (lane & 15), half * 2 + (lane >> 4)));
 #pragma unroll
-                    for (int n = 0; n < 4; n++)
+                    for (int n = 0; n < 8; n++)
                         mma(sum[r][n], x[0], x[1], x[2], x[3], y[n >> 1][(n & 1) * 2], y[n >> 1][(n & 1) * 2 + 1]);
                 }
         }
         if (step % (PROMOTE / STEP) == PROMOTE / STEP - 1 || step + 1 == steps) {
 #pragma unroll
-            for (int r = 0; r < 4; r++)
+            for (int r = 0; r < 2; r++)
 #pragma unroll
-                for (int n = 0; n < 4; n++)
+                for (int n = 0; n < 8; n++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         total[r][n][i] += sum[r][n][i];
@@ -114,13 +115,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) split_gemm(GemmArgs g) {
     }
     cp_wait<0>();
 #pragma unroll
-    for (int r = 0; r < 4; r++)
+    for (int r = 0; r < 2; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int m = m0 + wm + r * 16 + (lane >> 2) + i * 8;
             if (m >= g.m) continue;
 #pragma unroll
-            for (int n = 0; n < 4; n++) {
+            for (int n = 0; n < 8; n++) {
                 int column = n0 + wn + n * 8 + (lane & 3) * 2;
                 float* to = g.c + (long long)m * g.n + column;
                 if (column + 1 < g.n && (g.n & 1) == 0) *(float2*)to = make_float2(total[r][n][i * 2], total[r][n][i * 2 + 1]);

@@ -14,6 +14,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "kernels/src/cuda/ceiling.rs",
     "kernels/src/cuda/device.rs",
     "kernels/src/cuda/gemm.rs",
+    "kernels/src/cuda/mhc.rs",
     "kernels/src/cuda/mla.rs",
     "kernels/src/cuda/nvrtc.rs",
     "model/src/checkpoint/source/mmap.rs",

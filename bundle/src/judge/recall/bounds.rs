@@ -1,5 +1,7 @@
 //! Bounds of a share of lost answers, the conversation being the unit.
 
+use crate::judge::stats;
+
 /// Paired answers of one conversation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -26,6 +28,8 @@ pub struct Bounds {
     pub lower: f64,
     /// Upper bound.
     pub upper: f64,
+    /// Standard error of the mean, from the spread between conversations; 0 where there is none to speak of.
+    pub spread: f64,
 }
 
 /// Bounds from the spread between conversations (ratio estimator, Student t), and never narrower than the exact
@@ -50,7 +54,27 @@ pub fn bounds(conversations: &[Counts]) -> Bounds {
         mean,
         lower: (mean - t * spread).min(at_least(lost, answers) - share),
         upper: (mean + t * spread).max(at_most(lost, answers) - share),
+        spread,
     }
+}
+
+/// Chance of such a loss, or a larger one, if the true loss were `margin`: by the spread between conversations and by the
+/// exact count as if answers were independent, whichever is larger.
+pub fn p_value(conversations: &[Counts], margin: f64) -> f64 {
+    let b = bounds(conversations);
+    let degrees = conversations.len().saturating_sub(1).max(1) as f64;
+    let spread = match b.spread > 0.0 {
+        true => stats::student_tail((b.mean - margin) / b.spread, degrees),
+        false => f64::from(u8::from(b.mean <= margin)),
+    };
+    let share = (margin + b.gained as f64 / b.answers as f64).min(1.0);
+    let exact = if b.lost == 0 { 1.0 } else { 1.0 - cumulative(b.lost - 1, b.answers, share) };
+    spread.max(exact)
+}
+
+/// The smallest loss that `answers` answers can rule out, when none is lost: 1 - 0.05^(1/answers).
+pub fn can_rule_out(answers: u64) -> f64 {
+    at_most(0, answers)
 }
 
 /// 95th percentile of Student's t (Cornish-Fisher expansion around the normal's 1.645; within 1 % from 4 degrees on).

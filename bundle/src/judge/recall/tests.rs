@@ -1,7 +1,7 @@
 //! Bounds against textbook values, and what they lead to.
 
 use super::*;
-use crate::{Evidence, judge};
+use crate::{Evidence, Policy, judge};
 
 fn conversations(n: u64, answers: u64, lost: &[u64]) -> Vec<Counts> {
     (0..n).map(|i| Counts { answers, lost: lost.get(i as usize).copied().unwrap_or(0), gained: 0 }).collect()

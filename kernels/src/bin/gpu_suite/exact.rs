@@ -1,9 +1,49 @@
-//! The operations in f64 on the CPU, from the formulas, for small shapes.
+//! The three operations in f64 on the CPU, from the formulas, for small shapes.
 
 use crate::numbers::from_bf16;
 
 fn dot(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     a.zip(b).map(|(x, y)| x * y).sum()
+}
+
+/// Mixes [tokens, 24] of mHC (spec 2.3).
+pub(crate) fn mixes(x: &[u16], weight: &[f32], width: usize) -> Vec<f64> {
+    let row = |t: usize| x[t * width..][..width].iter().map(|b| f64::from(from_bf16(*b)));
+    let mut out = Vec::new();
+    for t in 0..x.len() / width {
+        let mean = dot(row(t), row(t)) / width as f64 + f64::from(1e-6_f32);
+        out.extend(weight.chunks(width).map(|w| dot(row(t), w.iter().map(|v| f64::from(*v))) / mean.sqrt()));
+    }
+    out
+}
+
+/// Coefficients of one token from its 24 mixes (spec 2.3): pre, post, comb.
+pub(crate) fn coefficients(m: &[f64], base: &[f32], scale: &[f32], iterations: u32) -> Vec<f64> {
+    let eps = f64::from(1e-6_f32);
+    let at = |i: usize, s: usize| m[i] * f64::from(scale[s]) + f64::from(base[i]);
+    let mut out: Vec<f64> = (0..4).map(|i| 1.0 / (1.0 + (-at(i, 0)).exp()) + eps).collect();
+    out.extend((4..8).map(|i| 2.0 / (1.0 + (-at(i, 1)).exp())));
+    let mut c: Vec<f64> = (8..24).map(|i| at(i, 2)).collect();
+    for row in c.chunks_mut(4) {
+        let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        row.iter_mut().for_each(|v| *v = (*v - top).exp());
+        let sum: f64 = row.iter().sum();
+        row.iter_mut().for_each(|v| *v = *v / sum + eps);
+    }
+    for i in 0..iterations {
+        if i > 0 {
+            for row in c.chunks_mut(4) {
+                let sum: f64 = row.iter().sum::<f64>() + eps;
+                row.iter_mut().for_each(|v| *v /= sum);
+            }
+        }
+        for k in 0..4 {
+            let sum: f64 = (0..4).map(|j| c[4 * j + k]).sum::<f64>() + eps;
+            (0..4).for_each(|j| c[4 * j + k] /= sum);
+        }
+    }
+    out.extend(c);
+    out
 }
 
 /// Output [64, 512] of one sequence of sparse MLA (spec 2.9); `chosen` has rows of the cache, or -1.

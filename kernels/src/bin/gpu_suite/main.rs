@@ -5,6 +5,7 @@
 mod cases;
 mod exact;
 mod gemm;
+mod mhc;
 mod mla;
 mod numbers;
 mod peers;
@@ -94,10 +95,12 @@ fn run() -> Result<bool> {
     };
     let mut suite = Suite { device, loader, peers, evidence };
     // The file is written after each part: a part that fails leaves those before it.
-    let parts: [(&str, fn(&mut Suite) -> Result<()>); 5] = [
+    let parts: [(&str, fn(&mut Suite) -> Result<()>); 7] = [
         ("ceilings", timing::ceilings),
+        ("mhc correctness", mhc::correctness),
         ("mla correctness", mla::correctness),
         ("gemm correctness", gemm::correctness),
+        ("mhc speed", mhc::speed),
         ("mla speed", mla::speed),
         ("gemm speed", gemm::speed),
     ];

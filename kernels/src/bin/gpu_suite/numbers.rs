@@ -60,3 +60,17 @@ pub(crate) fn to_bf16(v: f32) -> u16 {
 pub(crate) fn from_bf16(bits: u16) -> f32 {
     bf16::from_bits(bits).to_f32()
 }
+
+/// A f32 matrix as bf16 terms, largest first: [terms, n].
+pub(crate) fn terms(values: &[f32], count: usize) -> Vec<u16> {
+    let mut rest = values.to_vec();
+    let mut out = Vec::with_capacity(values.len() * count);
+    for _ in 0..count {
+        for v in &mut rest {
+            let bits = to_bf16(*v);
+            out.push(bits);
+            *v -= from_bf16(bits);
+        }
+    }
+    out
+}

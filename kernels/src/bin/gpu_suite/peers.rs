@@ -27,7 +27,7 @@ impl Peers {
         self.ask("versions")
     }
 
-    /// Microseconds by name of an operation at a shape: `mla 8`, `gemm 4096 4096 4096`.
+    /// Microseconds by name of an operation at a shape: `mhc 64`, `mla 8`, `gemm 4096 4096 4096`.
     pub(crate) fn time(&mut self, what: &str) -> Result<BTreeMap<String, f64>> {
         self.ask(what)
     }

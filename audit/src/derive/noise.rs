@@ -1,0 +1,127 @@
+//! Noise of the roundings' size at every tap of golden.
+
+use std::collections::BTreeMap;
+
+use karat_diff::tolerance::root_sum;
+use karat_seam::{Data, DataMut, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
+
+use super::{Squares, Term};
+
+/// Standard deviations of the noise at one tap.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Size {
+    /// Over the RMS of the row: what rounding an operand of a product does to every output alike.
+    pub(super) spread: f64,
+    /// Over the value: what rounding the output does.
+    pub(super) own: f64,
+}
+
+/// Sizes by tap: what all sequences have alike under `None`, and what each adds to that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Sizes(BTreeMap<Tap, BTreeMap<Option<u32>, Size>>);
+
+impl Sizes {
+    pub(super) fn of(terms: &[Term]) -> Self {
+        let mut sizes = Self::default();
+        for Term { seq, row } in terms {
+            let Some(tap) = Tap::from_name(&row.tap) else { continue };
+            let size = sizes.0.entry(tap).or_default().entry(*seq).or_default();
+            let cost = row.cost * row.times.sqrt();
+            let to = if row.shape == "spread" { &mut size.spread } else { &mut size.own };
+            *to = root_sum([*to, cost]);
+        }
+        sizes
+    }
+
+    /// The size at a tap of a sequence.
+    pub(super) fn at(&self, tap: Tap, seq: u32) -> Option<Size> {
+        let of = self.0.get(&tap)?;
+        let get = |seq| of.get(&seq).copied().unwrap_or_default();
+        let (all, own) = (get(None), get(Some(seq)));
+        Some(Size { spread: root_sum([all.spread, own.spread]), own: root_sum([all.own, own.own]) })
+    }
+}
+
+/// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
+/// number of threads.
+pub(super) struct Noise<'a> {
+    l: u16,
+    sizes: Sizes,
+    golden: &'a Recorder,
+    pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
+}
+
+impl<'a> Noise<'a> {
+    pub(super) fn new(l: u16, sizes: Sizes, golden: &'a Recorder) -> Self {
+        Self { l, sizes, golden, seen: BTreeMap::new() }
+    }
+}
+
+impl Visitor for Noise<'_> {
+    fn want(&self, at: Site) -> Want {
+        if at == Site::layer(self.l, at.tap) && self.sizes.0.contains_key(&at.tap) { Want::Write } else { Want::Skip }
+    }
+
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        let Some(size) = self.sizes.at(at.tap, first.seq) else { return Ok(()) };
+        let DataMut::F32(values) = tensor.data else { return Ok(()) };
+        let width = values.len() / rows.len();
+        let golden = self.golden.get(at, first.seq);
+        let seen = self.seen.entry((at.tap, first.seq)).or_default();
+        for (row, values) in rows.iter().zip(values.chunks_exact_mut(width.max(1))) {
+            add(size, seed(at.tap, *row), values);
+            let Some(golden) = golden.and_then(|g| golden_row(g, row)) else { continue };
+            let mut squares = [0.0; 2];
+            // A ragged row is wider in one of the two: what only one has is -inf there.
+            for (v, g) in values.iter().zip(golden).filter(|(v, g)| v.is_finite() && g.is_finite()) {
+                squares[0] += (f64::from(*v) - f64::from(*g)).powi(2);
+                squares[1] += f64::from(*g).powi(2);
+            }
+            seen.insert(row.pos, squares);
+        }
+        Ok(())
+    }
+}
+
+/// Golden's values of a row; its rows are positions 0, 1, 2, ... in a cold run.
+fn golden_row<'r>(golden: &'r karat_seam::Recorded, row: &RowId) -> Option<&'r [f32]> {
+    let at = row.pos as usize;
+    let Data::F32(values) = &golden.tensor.data else { return None };
+    let width = golden.tensor.width();
+    golden.rows.get(at).filter(|r| r.pos == row.pos)?;
+    values.get(at * width..(at + 1) * width)
+}
+
+fn add(size: Size, seed: u64, values: &mut [f32]) {
+    let (mut squares, mut n) = (0.0, 0u32);
+    for v in values.iter().filter(|v| v.is_finite()) {
+        squares += f64::from(*v).powi(2);
+        n += 1;
+    }
+    let spread = size.spread * (squares / f64::from(n.max(1))).sqrt();
+    for (i, v) in values.iter_mut().enumerate().filter(|(_, v)| v.is_finite()) {
+        let bits = mix(seed.wrapping_add(i as u64));
+        let noise = spread * uniform(bits as u32) + size.own * f64::from(*v) * uniform((bits >> 32) as u32);
+        *v = (f64::from(*v) + noise) as f32;
+    }
+}
+
+/// Uniform with mean 0 and variance 1.
+fn uniform(bits: u32) -> f64 {
+    const HALF_WIDTH: f64 = 1.732_050_807_568_877_2;
+    (f64::from(bits) / f64::from(u32::MAX) * 2.0 - 1.0) * HALF_WIDTH
+}
+
+/// From tap and position alone: a sequence's noise does not depend on its place among others.
+fn seed(tap: Tap, row: RowId) -> u64 {
+    mix(mix(u64::from(row.pos)) ^ tap as u64)
+}
+
+/// SplitMix64's finaliser.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}

@@ -1,0 +1,337 @@
+//! The roundings at each tap, as the stock plan has them (spec 2.15 and section 8), and what each costs.
+
+use karat_bundle::DerivationRow;
+use karat_diff::Rounding;
+use karat_diff::tolerance::accumulator;
+use karat_diff::tolerance::quantise::{Format, cost};
+use karat_optimized::{ActCodes, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes};
+use karat_seam::{Data, Layer, OpSpec, Recorder, Site, Tap};
+
+use super::{Rules, Term};
+use crate::facts::plain;
+use crate::place::{block_name, order};
+use crate::rotate;
+
+/// Rows that a cost is measured on: this many of a sequence, evenly spread.
+const SAMPLE: usize = 32;
+/// Values of a weight that its rounding is measured on.
+const WEIGHTS: usize = 1 << 16;
+
+/// The roundings of layer `l`, tap by tap in op order. What golden's values decide is measured on each sequence by itself:
+/// no row's tolerance depends on which other conversations ran.
+pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x: &Recorder) -> Vec<Term> {
+    let mut out = Vec::new();
+    for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
+        let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
+        let site = Site::layer(l, tap);
+        let row = DerivationRow {
+            layer: block_name(site.block),
+            op: writer.name.to_string(),
+            tap: tap.name().to_string(),
+            order: order(site, layers),
+            ..DerivationRow::default()
+        };
+        for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
+            let mut at = Terms { rules, l, seq, on_x, row: row.clone(), out: Vec::new() };
+            if !at.collect(tap) {
+                break;
+            }
+            // A tap without a rounding of its own passes on what came before it.
+            if at.out.is_empty() {
+                at.push("none", "f32", "own", (1.0, 0.0), ("formula", 0));
+            }
+            // What every sequence has alike is told once.
+            out.extend(at.out.into_iter().filter(|term| i == 0 || term.seq.is_some()));
+        }
+    }
+    out
+}
+
+struct Terms<'a> {
+    rules: Rules<'a>,
+    l: u16,
+    seq: u32,
+    on_x: &'a Recorder,
+    row: DerivationRow,
+    out: Vec<Term>,
+}
+
+impl Terms<'_> {
+    /// Collects a tap's roundings; false where they cannot be told.
+    fn collect(&mut self, tap: Tap) -> bool {
+        use Tap as T;
+        let n = self.rules.numerics;
+        match tap {
+            T::HcAttnPre | T::HcAttnPost | T::HcAttnComb | T::HcFfnPre | T::HcFfnPost | T::HcFfnComb => {
+                // What a rounded mix does to a sigmoid depends on the mix.
+                if n.hc != Product::F32 {
+                    return false;
+                }
+                let operand = if tap < T::AttnIn { T::Out } else { T::HcAttnOut };
+                self.sum(self.width_of(operand));
+            }
+            T::HcAttnCollapsed | T::AttnIn | T::HcAttnOut | T::HcFfnCollapsed | T::FfnIn | T::FfnOut | T::Out => {
+                self.stored(tap, 1.0);
+            }
+            T::AttnQr => {
+                self.product(n.dense, T::AttnIn, None, 1.0);
+                self.stored(tap, 2.0);
+            }
+            T::AttnQ => {
+                self.product(n.dense, T::AttnQr, None, 1.0);
+                // The linear and rope; the chain of the norm: two halves by the square root, its inverse, the product.
+                let norm = if n.query_norm == QueryNorm::Bf16Chain { 2.5 } else { 1.0 };
+                self.stored(tap, 2.0 + norm);
+            }
+            T::AttnKv => {
+                self.product(n.dense, T::AttnIn, None, 1.0);
+                self.stored(tap, 2.0);
+                self.kv(tap);
+            }
+            T::AttnKvp | T::AttnGateScore | T::AttnIndexKvp | T::AttnIndexGateScore => {
+                let of = if tap < T::AttnIndexKvp { "attn.compressor" } else { "attn.indexer.compressor" };
+                let which = if matches!(tap, T::AttnKvp | T::AttnIndexKvp) { "wkv" } else { "wgate" };
+                self.product(n.compress, T::AttnIn, Some(format!("{of}.{which}")), 1.0);
+                if n.compress_store.rounds() {
+                    self.stored(tap, 1.0);
+                }
+            }
+            T::AttnCkv => {
+                self.stored(tap, 2.0);
+                self.kv(tap);
+            }
+            T::AttnIndexK => {
+                self.stored(tap, 3.0);
+                self.index(tap);
+            }
+            T::AttnIndexQ => {
+                self.product(n.dense, T::AttnQr, None, 1.0);
+                self.stored(tap, 3.0);
+                self.index(tap);
+            }
+            T::AttnIndexW => {
+                self.product(n.index_weights, T::AttnIn, Some("attn.indexer.weights_proj".into()), 1.0);
+                self.stored(tap, 1.0);
+            }
+            T::AttnIndexScore => {
+                self.sum(Some(self.last_of(T::AttnIndexQ)));
+                match n.index.score {
+                    // q.k and its product with the weight, head by head, and the sum.
+                    IndexScore::Bf16Chain => self.stored(tap, 3.0),
+                    IndexScore::F32 | IndexScore::Folded { .. } => {}
+                }
+            }
+            T::AttnO => {
+                // P, and the output.
+                self.stored(tap, 2.0);
+                self.sum(self.width_of(T::AttnKv));
+            }
+            T::AttnLse => self.sum(self.width_of(T::AttnKv)),
+            T::AttnOa => {
+                self.product(n.wo_a, T::AttnO, None, 1.0);
+                // The inverse rope, and the output.
+                self.stored(tap, 2.0);
+            }
+            T::AttnOut => {
+                self.product(n.dense, T::AttnOa, None, 1.0);
+                self.stored(tap, 1.0);
+            }
+            T::FfnRouterLogits => {
+                self.product(n.router, T::FfnIn, Some("ffn.gate".into()), 1.0);
+                if n.router_store.rounds() {
+                    self.stored(tap, 1.0);
+                }
+            }
+            T::FfnWt => {}
+            T::FfnExpertAct => {
+                // Gate and up each bring the rounding of x.
+                self.product(n.experts, T::FfnIn, None, 2.0);
+                self.stored(tap, if n.swiglu.fused { 1.0 } else { 3.0 });
+            }
+            T::FfnRouted => {
+                self.product(n.experts, T::FfnExpertAct, None, 1.0);
+                self.stored(tap, 1.0);
+            }
+            T::FfnShared => {
+                self.product(n.dense, T::FfnIn, None, 2.0);
+                self.stored(tap, if n.swiglu.fused { 2.0 } else { 4.0 });
+                // No tap shows the shared expert's activations.
+                if let Product::Coded(Coded { act, .. }) = n.dense {
+                    let typical = match act {
+                        ActCodes::Nvfp4 => Rounding::Nvfp4,
+                        ActCodes::Q8 | ActCodes::Mxfp8 | ActCodes::Fp8Rows => Rounding::E4m3Pow2Scale,
+                    };
+                    let name = typical.name().to_string();
+                    self.push("operand of w2", &name, "spread", (1.0, typical.rel_l2()), ("typical", 0));
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn push(&mut self, term: &str, format: &str, shape: &str, (times, cost): (f64, f64), (basis, rows): (&str, usize)) {
+        let row = DerivationRow {
+            term: term.to_string(),
+            format: format.to_string(),
+            shape: shape.to_string(),
+            times,
+            cost,
+            basis: basis.to_string(),
+            sample_rows: rows as u64,
+            ..self.row.clone()
+        };
+        self.out.push(Term { seq: None, row });
+    }
+
+    /// A term that was measured on this sequence's values.
+    fn push_own(&mut self, term: &str, format: &str, shape: &str, (times, cost): (f64, f64), rows: usize) {
+        self.push(term, format, shape, (times, cost), ("measured", rows));
+        let seq = self.seq;
+        self.out.iter_mut().rev().take(1).for_each(|term| term.seq = Some(seq));
+    }
+
+    /// Elements of a row of a tap.
+    fn width_of(&self, tap: Tap) -> Option<usize> {
+        self.recorded(tap).next().map(|r| r.tensor.width())
+    }
+
+    /// Elements along the last axis.
+    fn last_of(&self, tap: Tap) -> usize {
+        self.recorded(tap).next().and_then(|r| r.tensor.shape.last().copied()).unwrap_or(1)
+    }
+
+    fn recorded(&self, tap: Tap) -> impl Iterator<Item = &karat_seam::Recorded> {
+        self.on_x.get(Site::layer(self.l, tap), self.seq).into_iter()
+    }
+
+    /// Rows of golden's values, evenly spread over the sequence.
+    fn sample(&self, tap: Tap) -> (Vec<f32>, usize) {
+        let (mut values, mut rows) = (Vec::new(), 0);
+        for recorded in self.recorded(tap) {
+            let Data::F32(all) = &recorded.tensor.data else { continue };
+            let (n, width) = (recorded.tensor.rows(), recorded.tensor.width());
+            for i in 0..n.min(SAMPLE) {
+                let at = i * n / n.min(SAMPLE);
+                values.extend_from_slice(&all[at * width..(at + 1) * width]);
+                rows += 1;
+            }
+        }
+        (values, rows)
+    }
+
+    /// Rounding a tap's values themselves to bf16.
+    fn stored(&mut self, tap: Tap, times: f64) {
+        let stores = self.rules.numerics.store == Store::Bf16
+            || (tap == Tap::AttnKvp || tap == Tap::AttnGateScore || tap == Tap::FfnRouterLogits);
+        if stores {
+            self.measured("output", tap, self.last_of(tap), Format::Bf16, "own", times);
+        }
+    }
+
+    fn measured(&mut self, term: &str, tap: Tap, width: usize, format: Format, shape: &str, times: f64) {
+        let (values, rows) = self.sample(tap);
+        let cost = cost(&values, width, |row| format.round(row)).unwrap_or(0.0);
+        self.push_own(term, &format.name(), shape, (times, cost), rows);
+    }
+
+    /// What a product rounds: the operand beyond what its own storage already did, the weight, the accumulator.
+    fn product(&mut self, product: Product, operand: Tap, weight: Option<String>, times: f64) {
+        let width = match operand {
+            // One product a group of heads.
+            Tap::AttnO => {
+                let groups = self.rules.checkpoint.config().o_groups.max(1);
+                self.width_of(operand).map(|w| w / groups)
+            }
+            Tap::FfnExpertAct => Some(self.last_of(operand)),
+            _ => self.width_of(operand),
+        };
+        let k = width.unwrap_or(1);
+        let name = format!("operand {}", operand.name());
+        let is_bf16 = self.rules.numerics.store == Store::Bf16;
+        let plain = match product {
+            Product::F32 => None,
+            Product::Tf32 => Some(Format::Tf32),
+            Product::Bf16 | Product::Terms(_) => Some(Format::Bf16),
+            Product::Coded(Coded { act, weight: codes }) => {
+                let format = match act {
+                    ActCodes::Q8 => Format::E4m3Pow2(128),
+                    ActCodes::Mxfp8 => Format::E4m3Pow2(32),
+                    ActCodes::Fp8Rows => Format::E4m3Scaled(k),
+                    ActCodes::Nvfp4 => Format::Nvfp4,
+                };
+                self.measured(&name, operand, k, format, "spread", times);
+                if codes != WeightCodes::Stored {
+                    let typical = Rounding::E4m3Pow2Scale;
+                    self.push("weight", typical.name(), "spread", (times, typical.rel_l2()), ("typical", 0));
+                }
+                None
+            }
+        };
+        if let Some(format) = plain {
+            if !is_bf16 {
+                self.measured(&name, operand, k, format, "spread", times);
+            }
+            if let (Some(weight), false) = (weight, matches!(product, Product::Terms(_))) {
+                self.weight(&weight, k, format, times);
+            }
+        }
+        self.sum(Some(k));
+    }
+
+    /// Rounding a weight that is stored without codes.
+    fn weight(&mut self, name: &str, cols: usize, format: Format, times: f64) {
+        let Ok(values) = plain(self.rules.checkpoint, &format!("layers.{}.{name}.weight", self.l)) else { return };
+        let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
+        let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
+        let rows = n / cols.max(1);
+        self.push(&format!("weight {name}"), &format.name(), "spread", (times, cost), ("measured", rows));
+    }
+
+    /// The f32 accumulator of sums of `k` products.
+    fn sum(&mut self, k: Option<usize>) {
+        if let Some(k) = k {
+            self.push("accumulator", "f32", "spread", (1.0, accumulator(k)), ("formula", 0));
+        }
+    }
+
+    /// A KV row or entry as the cache stores it.
+    fn kv(&mut self, tap: Tap) {
+        let nope = self.rules.checkpoint.config().nope_head_dim();
+        let (values, rows) = self.sample(tap);
+        let width = self.last_of(tap);
+        let (format, cost) = match self.rules.numerics.kv {
+            KvFormat::Stored => return,
+            KvFormat::Q8 { block, .. } => {
+                let format = Format::E4m3Pow2(block);
+                (format, cost(&values, width, |row| format.round(&mut row[..nope.min(width)])))
+            }
+            KvFormat::Uniform => (Format::E4m3, cost(&values, width, |row| Format::E4m3.round(row))),
+        };
+        let name = format!("{}, {nope} of {width}", format.name());
+        self.push_own("cache", &name, "own", (1.0, cost.unwrap_or(0.0)), rows);
+    }
+
+    /// Index vectors as they are scored, rotated where the plan rotates them.
+    fn index(&mut self, tap: Tap) {
+        let rule = self.rules.numerics.index;
+        let width = self.last_of(tap);
+        let format = match rule.format {
+            IndexFormat::Stored => return,
+            IndexFormat::Q4 { block } => Format::Mxfp4(block),
+            IndexFormat::Bf16 => Format::Bf16,
+            IndexFormat::Fp8 { pow2: true, .. } => Format::E4m3Pow2(width),
+            IndexFormat::Fp8 { pow2: false, .. } => Format::E4m3Scaled(width),
+        };
+        let rotated = if rule.hadamard && width.is_power_of_two() { ", rotated" } else { "" };
+        let (mut values, rows) = self.sample(tap);
+        if !rotated.is_empty() {
+            values.chunks_exact_mut(width).for_each(rotate::rotated);
+        }
+        let cost = cost(&values, width, |row| format.round(row)).unwrap_or(0.0);
+        let name = format!("{}{rotated}", format.name());
+        // After a rotation back, a vector's error is spread over its dims.
+        let shape = if rotated.is_empty() { "own" } else { "spread" };
+        self.push_own("index format", &name, shape, (1.0, cost), rows);
+    }
+}

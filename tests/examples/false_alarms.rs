@@ -1,0 +1,121 @@
+//! How often the gate fails a run that is as it should be: `cargo run --release -p karat-tests --example false_alarms --
+//! [RUNS] [FIRST_SEED]` (200 runs by default). Every run has another model, other ids, turns, chunks and patches out of
+//! those that the committed table expects to pass, so that what the candidate computes differs from run to run. Prints the
+//! runs that fail with their first reason, the count, and the bound on the share that it supports; exits 1 with more than
+//! one failure in 200.
+#![expect(clippy::print_stdout, reason = "printing is what a tool is for")]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use karat_audit::{Inputs, Job, Quiet, Subject, expected_verdict};
+use karat_bundle::judge::recall::{Counts, bounds};
+use karat_bundle::{Bundle, Policy, Verdict, gate};
+use karat_model::{Checkpoint, Geometry, new_model};
+use karat_optimized::{History, Plan, Stock, patches};
+use karat_seam::{Requests, Sequence, Span, SpanKind, Turn};
+
+/// Models that the runs take turns with.
+const MODELS: u64 = 8;
+
+/// A generator of numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+/// A conversation of one or two turns, each a prompt and an answer.
+fn conversation(random: &mut Random, id: String) -> Sequence {
+    let mut at = 0;
+    let mut turns = Vec::new();
+    for _ in 0..=random.below(2) {
+        let (prompt, answer) = (at + 8 + random.below(48) as u32, 4 + random.below(12) as u32);
+        let span = |kind, start, end| Span { kind, start, end };
+        let spans = vec![span(SpanKind::Prompt, at, prompt), span(SpanKind::Generated, prompt, prompt + answer)];
+        at = prompt + answer;
+        turns.push(Turn { spans, interrupted: false });
+    }
+    let ids: Vec<u32> = (0..at).map(|_| random.below(500) as u32).collect();
+    Sequence { turns, ..Sequence::prompt(id, ids) }
+}
+
+/// One to three accepted patches that go together, and how they are served.
+fn subject(random: &mut Random) -> Subject {
+    let accepted: Vec<&str> =
+        patches().iter().map(|p| p.name).filter(|p| expected_verdict(p, "official") == Some(Verdict::Pass)).collect();
+    let history = match random.below(3) {
+        0 => History::Cold,
+        1 => History::Chunked { size: 3 + random.below(40) as usize },
+        _ => History::Decoded,
+    };
+    let mut chosen: Vec<String> = Vec::new();
+    for _ in 0..=random.below(3) {
+        let mut more = chosen.clone();
+        more.push(accepted[random.below(accepted.len() as u64) as usize].to_string());
+        let plan = Plan { stock: Stock::Official, patches: more.clone(), history };
+        if !chosen.contains(&more[more.len() - 1]) && plan.check().is_ok() {
+            chosen = more;
+        }
+    }
+    Subject { stock: Stock::Official, patches: chosen, history }
+}
+
+fn run(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Bundle) {
+    let mut random = Random(seed);
+    let seqs: Vec<Sequence> =
+        (0..=random.below(3)).map(|i| conversation(&mut random, format!("seed {seed}, {i}"))).collect();
+    let subject = subject(&mut random);
+    let scenarios = vec![format!("seed {seed}"); seqs.len()];
+    let stop = AtomicBool::new(false);
+    let inputs = Inputs { requests: Requests { seqs }, scenarios, ..Inputs::default() };
+    let whole = Job::new(checkpoint.clone(), inputs, &Quiet, &stop);
+    // No gate reads what a second look finds.
+    let job = Job { random_weights: true, second_look: false, threads: 2, producer: "false alarms".into(), ..whole };
+    let bundle = karat_audit::audit(&job, &subject).expect("a whole run");
+    (subject, bundle)
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1).map(|a| a.parse::<u64>().expect("a number"));
+    let (runs, first) = (args.next().unwrap_or(200), args.next().unwrap_or(1));
+    let models: Vec<Arc<Checkpoint>> = (0..MODELS)
+        .map(|seed| Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, seed)).expect("a model")))
+        .collect();
+    let day = "2026-01-01".parse().expect("a day");
+    let mut outputs = BTreeSet::new();
+    let mut failed = 0_u64;
+    let (mut rows, mut tests, mut unproven) = (0, 0, 0);
+    for seed in first..first + runs {
+        let (subject, mut bundle) = run(seed, &models[(seed % MODELS) as usize]);
+        let gated = gate::gate(&mut bundle, &Policy::default(), None, day);
+        rows += bundle.taps.iter().filter(|r| r.verdict.is_some()).count();
+        tests += gated.limits.tests;
+        outputs.insert(bundle.tokens.iter().map(|t| (t.kl.to_bits(), t.delta_logit_rms.to_bits())).collect::<Vec<_>>());
+        let verdict = bundle.verdict.verdict;
+        // A short run may leave a patch without a step to act in: that is no false alarm, and no evidence either.
+        unproven += u64::from(verdict == Verdict::Unproven);
+        if verdict.exit_code() == 1 {
+            failed += 1;
+            let (patches, reason) = (subject.patches.join(","), bundle.verdict.reasons.first());
+            println!("seed {seed}, {}, {patches}: {}", subject.history, reason.map_or("", String::as_str));
+        }
+    }
+    let each = |i| Counts { answers: 1, lost: u64::from(i < failed), gained: 0 };
+    let bound = bounds(&(0..runs).map(each).collect::<Vec<_>>()).upper;
+    println!(
+        "{failed} of {runs} runs failed: at most {:.2} % of such runs fail (95 % bound); {} different outputs, {rows} rows and \
+         {tests} tests judged, {unproven} runs unproven",
+        100.0 * bound,
+        outputs.len(),
+    );
+    ExitCode::from(u8::from(failed * 200 > runs.max(200)))
+}
