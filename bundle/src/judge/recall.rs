@@ -5,7 +5,8 @@ pub mod sequential;
 
 use std::collections::BTreeMap;
 
-use crate::{Finding, RecallRow, Verdict};
+use self::sequential::Sequential;
+use crate::{Finding, Policy, RecallRow, Verdict};
 
 pub use bounds::{Bounds, Counts, bounds, can_rule_out, p_value};
 
@@ -56,6 +57,14 @@ pub fn in_order<'a>(rows: impl IntoIterator<Item = &'a RecallRow>) -> Vec<Counts
         of.push(row);
     }
     order.iter().flat_map(|name| paired(by.get(name).into_iter().flatten().copied())).collect()
+}
+
+/// The largest loss that the answers can't rule out, by the test that the policy has for its margin.
+pub fn upper(rows: &[&RecallRow], policy: &Policy) -> f64 {
+    match policy.recall_margin.filter(|_| policy.recall_sequential) {
+        Some(margin) => Sequential::of(&in_order(rows.iter().copied()), margin, policy.delta).upper,
+        None => bounds(&paired(rows.iter().copied())).upper,
+    }
 }
 
 /// Patch sets in the order of their first row.

@@ -13,7 +13,7 @@ mod tables;
 
 use std::path::Path;
 
-use karat_bundle::judge::recall::{bounds, golden_is_right, paired};
+use karat_bundle::judge::recall::{bounds, golden_is_right, paired, upper};
 use karat_bundle::{Bundle, CacheUse, FirstBad, Verdict};
 
 use crate::output::Style;
@@ -129,7 +129,7 @@ fn recalled(bundle: &Bundle) -> String {
             b.lost,
             b.gained,
             b.answers,
-            100.0 * b.upper,
+            100.0 * upper(&bundle.recall.iter().collect::<Vec<_>>(), &bundle.run.policy),
             100.0 * margin
         ),
         None => {

@@ -1,6 +1,8 @@
 //! Tables of recall: by scenario, by context length, by golden's margin.
 
-use karat_bundle::judge::recall::{Bounds, bounds, candidate_is_right, counts, golden_is_right, paired, patch_sets};
+use karat_bundle::judge::recall::{
+    Bounds, bounds, candidate_is_right, counts, golden_is_right, paired, patch_sets, upper,
+};
 use karat_bundle::{Bundle, RecallRow};
 use serde_json::{Value, json};
 
@@ -165,7 +167,8 @@ fn blind(rows: &[&RecallRow]) -> String {
 pub(super) fn data(bundle: &Bundle) -> Value {
     let one = |set: &&str| {
         let rows: Vec<&RecallRow> = bundle.recall.iter().filter(|r| r.patch_set == **set).collect();
-        let Bounds { answers, lost, gained, mean, lower, upper, .. } = bounds(&paired(rows.iter().copied()));
+        let Bounds { answers, lost, gained, mean, lower, .. } = bounds(&paired(rows.iter().copied()));
+        let upper = upper(&rows, &bundle.run.policy);
         let strata: Vec<Value> = groups(&rows, &STRATA, |r| r.margin_stratum.clone()).iter().map(group).collect();
         let contexts: Vec<Value> = groups(&rows, &CONTEXTS, |r| context(r).to_owned()).iter().map(group).collect();
         let scenarios: Vec<Value> = groups(&rows, &[], |r| r.scenario.clone()).iter().map(group).collect();

@@ -103,6 +103,8 @@ fn a_sequential_margin_is_proved_or_broken_as_soon_as_it_is_and_a_run_that_stopp
     assert_eq!(of(&lost, None, &policy).verdict, Verdict::Fail);
     let stopped = Some(Stopped { after: 400, of: 900 });
     assert_eq!(of(&clean, stopped, &policy).verdict, Verdict::Pass);
+    let rows: Vec<&RecallRow> = clean.iter().collect();
+    assert!(upper(&rows, &policy) > upper(&rows, &Policy::default()), "looking often costs something");
     let other = of(&clean, stopped, &Policy { recall_sequential: false, ..policy });
     assert_eq!(other.verdict, Verdict::Unproven);
     assert!(other.reasons[0].contains("after 400 of 900 conversations"), "{:?}", other.reasons);
