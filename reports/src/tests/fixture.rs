@@ -3,8 +3,8 @@
 use karat_bundle::gate::gate;
 use karat_bundle::policy::{Limit, Metric};
 use karat_bundle::{
-    Bundle, Candidate, ChangePoint, Date, DerivationRow, Effect, Examination, KvShares, FlipRow, HistoryRow, Model, PatchRow,
-    Policy, RecallRow, Run, Scenario, SignatureTest, TapRow, TokenRow, Walls,
+    Bundle, Candidate, ChangePoint, Date, DerivationRow, Effect, Examination, FlipRow, HistoryRow, KvShares, Model,
+    PatchRow, Policy, RecallRow, Run, Scenario, SignatureTest, TapRow, TokenRow, Walls,
 };
 
 pub(super) const SETS: [&str; 3] = ["stock", "stock+fp8-kv", "stock+all"];
