@@ -96,8 +96,8 @@ impl Quad for Avx512 {
     }
 
     #[inline(always)]
-    fn fetch<T>(values: &[T]) {
-        Avx2::fetch(values);
+    fn fetch(line: *const u8) {
+        Avx2::fetch(line);
     }
 
     #[inline(always)]
