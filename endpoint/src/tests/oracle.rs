@@ -54,8 +54,12 @@ pub(super) static STOP: AtomicBool = AtomicBool::new(false);
 
 /// A client of the scripted server.
 pub(super) fn server(url: &str) -> Server<'static> {
-    let manners =
-        Manners { timeout: Duration::from_millis(400), retries: 1, wait: Duration::from_millis(1), stop: &STOP };
+    patient_server(url, Duration::from_secs(20))
+}
+
+/// The same with another patience.
+pub(super) fn patient_server(url: &str, timeout: Duration) -> Server<'static> {
+    let manners = Manners { timeout, retries: 1, wait: Duration::from_millis(1), stop: &STOP };
     Server {
         client: Client::new(Address::parse(url).unwrap(), Some("s3cret-key".to_owned()), manners),
         api: Api::OpenAi,

@@ -33,13 +33,13 @@ fn a_sound_server_loses_nothing_and_its_cache_is_seen() {
     let talks = conversations(&NAMES);
     let found = found(Fault::None, &talks, &Suite { concurrency: 3, ..suite(&talks, Some(60)) });
     assert!(found.findings.is_empty(), "{:?}", found.findings);
-    assert!(found.rows.len() > 20);
+    assert!(found.rows.len() >= 12, "{}", found.rows.len());
     assert!(found.rows.iter().all(|r| candidate_is_right(r) && r.symptom == "fine"));
     assert!(
         found.rows.iter().any(|r| r.history == "after-abort") && found.rows.iter().any(|r| r.kind == "interrupted")
     );
     let speed = Speed::of(&found.requests);
-    assert!(speed.closed > 5 && speed.hits > 10 && speed.first_ms.is_some(), "{speed:?}");
+    assert!(speed.closed > 3 && speed.hits > 5 && speed.first_ms.is_some(), "{speed:?}");
     // Nothing is lost of too few answers for the margin: that proves nothing.
     assert_eq!(judged(&found).verdict, Verdict::Unproven);
 }
