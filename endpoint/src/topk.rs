@@ -80,8 +80,10 @@ pub fn compare(golden: &[f32], told: &[(u32, f64)]) -> Position {
     }
     let rounding = ROUNDING * told.len() as f64;
     let (outside, left) = (outside.max(0.0), candidate.max(rounding));
-    if outside > rounding {
-        kl += outside * (outside / left).ln();
+    if outside > 0.0 {
+        let tail = outside * (outside / left).ln();
+        // What may be the sums' own rounding must not lift a lower bound.
+        kl += if outside > rounding { tail } else { tail.min(0.0) };
     }
     let variation = (0.5 * (apart + outside + candidate.max(0.0))).min(1.0);
     let mean_square = squares / f64::from(seen.max(1));

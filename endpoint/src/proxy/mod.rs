@@ -96,9 +96,9 @@ fn closing(client: &Client<'_>, upstream: &Upstream) -> Check {
             drop(events);
             match first {
                 Err(trouble) => Check::unseen(name, &trouble),
-                Ok(_) if upstream.was_closed_within(Duration::from_secs(2)) => Check::of(name, &[]),
+                Ok(_) if upstream.was_closed_within(Duration::from_secs(1)) => Check::of(name, &[]),
                 Ok(_) => {
-                    Check::of(name, &["2 s after the client left, the model's answer was still being read".to_owned()])
+                    Check::of(name, &["1 s after the client left, the model's answer was still being read".to_owned()])
                 }
             }
         }

@@ -14,6 +14,8 @@ pub(super) const REASONING: [&str; 2] = ["first i ", "think."];
 pub(super) const CONTENT: [&str; 5] = ["alpha ", "beta ", "\u{3b3} ", "\u{1f980} ", "omega"];
 /// Between two pieces of a stream.
 pub(super) const BETWEEN: Duration = Duration::from_millis(60);
+/// How long an endless answer goes on when nobody closes it.
+const ENDLESS: Duration = Duration::from_secs(3);
 /// Arguments of the two calls, in pieces.
 pub(super) const CALLS: [(&str, &str, [&str; 2]); 2] =
     [("call_a", "lookup", ["{\"name\": ", "\"rain\"}"]), ("call_b", "get_time", ["{\"zone\"", ": \"utc\"}"])];
@@ -110,7 +112,7 @@ fn say(asked: &Value, answer: &mut Answer) -> std::io::Result<bool> {
     answer.event(&event(&json!({"role": "assistant", "content": ""}), None))?;
     if script == "endless" {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(5) {
+        while begun.elapsed() < ENDLESS {
             if answer.is_closed_within(Duration::from_millis(20))
                 || answer.event(&event(&json!({"content": "on "}), None)).is_err()
             {

@@ -1,16 +1,19 @@
 //! Servers that don't answer, or not what the API says: never a `fail`.
 
+use std::time::Duration;
+
 use karat_bundle::Verdict;
 use karat_model::prompt::{EncodeOptions, Message, Role};
 
-use super::oracle::{Fault, conversations, server, start};
+use super::oracle::{Fault, conversations, patient_server, server, start};
 use crate::recall::{Suite, run};
 use crate::talk::{Conversation, Habits};
 use crate::trouble::Trouble;
 
 fn ask(fault: Fault, conversations: &[Conversation]) -> (Result<String, Trouble>, u32) {
     let serving = start(fault, conversations);
-    let server = server(&serving.url());
+    let patience = if matches!(fault, Fault::Slow(_)) { 400 } else { 20_000 };
+    let server = patient_server(&serving.url(), Duration::from_millis(patience));
     let messages = [Message::new(Role::User, "what is it?")];
     let (reply, retries) = server.client.patiently(|| server.ask(&messages, &EncodeOptions::chat(), 32, None));
     (reply.map(|r| r.content), retries)
@@ -18,7 +21,6 @@ fn ask(fault: Fault, conversations: &[Conversation]) -> (Result<String, Trouble>
 
 #[test]
 fn what_may_go_well_later_is_tried_again_and_is_infra_in_the_end() {
-    // 400 ms is the client's patience.
     for (fault, word) in [
         (Fault::Status(429, 9), "429"),
         (Fault::Status(500, 9), "500"),

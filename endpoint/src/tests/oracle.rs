@@ -26,6 +26,8 @@ pub(super) enum Fault {
     WrongPrefixAfterAbort,
     /// Prompts of more than this many messages lose their history.
     Forgets(usize),
+    /// Prompts of which most came from the cache lose their history.
+    ForgetsCached,
     /// The template leaves system messages and tools out.
     NoSystem,
     /// Every answer breaks off.
@@ -54,8 +56,12 @@ pub(super) static STOP: AtomicBool = AtomicBool::new(false);
 
 /// A client of the scripted server.
 pub(super) fn server(url: &str) -> Server<'static> {
-    let manners =
-        Manners { timeout: Duration::from_millis(400), retries: 1, wait: Duration::from_millis(1), stop: &STOP };
+    patient_server(url, Duration::from_secs(20))
+}
+
+/// The same with another patience.
+pub(super) fn patient_server(url: &str, timeout: Duration) -> Server<'static> {
+    let manners = Manners { timeout, retries: 1, wait: Duration::from_millis(1), stop: &STOP };
     Server {
         client: Client::new(Address::parse(url).unwrap(), Some("s3cret-key".to_owned()), manners),
         api: Api::OpenAi,
@@ -121,8 +127,8 @@ impl Oracle {
             _ => {}
         }
         let tools = if self.fault == Fault::NoSystem { "[]".to_owned() } else { asked["tools"].to_string() };
-        let mut prompt = words(&tools);
-        prompt.extend(messages.iter().flat_map(|m| words(&m.to_string())));
+        let mut prompt: Vec<String> = messages.iter().flat_map(|m| words(&m.to_string())).collect();
+        prompt.extend(words(&tools));
         let cached = {
             let mut seen = self.seen.lock().unwrap();
             let common = |p: &Vec<String>| p.iter().zip(&prompt).take_while(|(a, b)| a == b).count();
@@ -130,6 +136,10 @@ impl Oracle {
             seen.push(prompt.clone());
             most
         };
+        if self.fault == Fault::ForgetsCached && 2 * cached > prompt.len() {
+            let user = messages.iter().rposition(|m| m["role"] == "user").unwrap_or(0);
+            messages.drain(1..user.max(1));
+        }
         let poisoned = self.poisoned.swap(false, Ordering::Relaxed);
         let said = self.says(&messages, poisoned);
         let pieces: Vec<&str> = said.split_inclusive(' ').collect();

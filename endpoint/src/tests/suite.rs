@@ -33,13 +33,13 @@ fn a_sound_server_loses_nothing_and_its_cache_is_seen() {
     let talks = conversations(&NAMES);
     let found = found(Fault::None, &talks, &Suite { concurrency: 3, ..suite(&talks, Some(60)) });
     assert!(found.findings.is_empty(), "{:?}", found.findings);
-    assert!(found.rows.len() > 20);
+    assert!(found.rows.len() >= 12, "{}", found.rows.len());
     assert!(found.rows.iter().all(|r| candidate_is_right(r) && r.symptom == "fine"));
     assert!(
         found.rows.iter().any(|r| r.history == "after-abort") && found.rows.iter().any(|r| r.kind == "interrupted")
     );
     let speed = Speed::of(&found.requests);
-    assert!(speed.closed > 5 && speed.hits > 10 && speed.first_ms.is_some(), "{speed:?}");
+    assert!(speed.closed > 3 && speed.hits > 5 && speed.first_ms.is_some(), "{speed:?}");
     // Nothing is lost of too few answers for the margin: that proves nothing.
     assert_eq!(judged(&found).verdict, Verdict::Unproven);
 }
@@ -59,15 +59,26 @@ fn wrong_prefix_reuse_after_an_abort_is_caught_within_60_requests() {
 }
 
 #[test]
-fn a_server_that_forgets_is_amnesic_where_its_cold_answer_is_not() {
+fn a_server_that_always_forgets_is_never_passed() {
     let talks = conversations(&["turn-two"]);
-    // Prompts of 40 messages and more lose their history; the control of a shorter one keeps it.
-    let found = found(Fault::Forgets(12), &talks, &suite(&talks, None));
+    let found = found(Fault::Forgets(3), &talks, &suite(&talks, None));
     assert!(found.rows.iter().any(|r| !candidate_is_right(r)));
-    // Here the control forgets as well: nothing is told apart, and nothing is passed either.
+    // The control forgets as well: nothing is told apart, and nothing is passed either.
     assert!(found.rows.iter().filter(|r| !candidate_is_right(r)).all(|r| !golden_is_right(r) && r.amnesia.is_none()));
     assert_ne!(judged(&found).verdict, Verdict::Pass);
     assert!(found.proved() < found.rows.len());
+}
+
+#[test]
+fn a_server_that_forgets_what_it_has_cached_is_amnesic() {
+    let talks = conversations(&["turn-two"]);
+    let found = found(Fault::ForgetsCached, &talks, &suite(&talks, None));
+    let wrong: Vec<_> = found.rows.iter().filter(|r| !candidate_is_right(r)).collect();
+    assert!(!wrong.is_empty());
+    assert!(wrong.iter().all(|r| golden_is_right(r) && r.symptom == "amnesia" && r.amnesia == Some(1.0)), "{wrong:?}");
+    let report = judged(&found);
+    assert_eq!(report.verdict, Verdict::Fail, "{:?}", report.reasons);
+    assert!(report.reasons.iter().any(|r| r.contains("amnesia")), "{:?}", report.reasons);
 }
 
 #[test]
