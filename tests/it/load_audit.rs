@@ -40,7 +40,7 @@ fn damage(files: &mut Files) {
     files.experts(4, "w2.weight", |bytes, _| {
         for block in bytes.as_chunks_mut::<16>().0 {
             let old = *block;
-            let code = |c: usize| if c % 2 == 0 { old[c / 2] & 15 } else { old[c / 2] >> 4 };
+            let code = |c: usize| if c.is_multiple_of(2) { old[c / 2] & 15 } else { old[c / 2] >> 4 };
             block.iter_mut().enumerate().for_each(|(j, b)| *b = code(j) | code(j + 16) << 4);
         }
     });

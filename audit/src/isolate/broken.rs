@@ -98,7 +98,7 @@ fn recorded(checked: &Checked, vocab: usize) -> BTreeMap<u32, Recorded> {
     sequences.map(one).collect()
 }
 
-/// Looks at one history that differs. `cold`: logits of the path's cold run, for what the history left alone.
+/// Looks at one history that differs; `rig` runs the path's cold run and golden on the same conversations.
 pub(super) fn measure(
     rig: &mut Rig<'_>,
     all: &[String],

@@ -109,11 +109,13 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         id: "INDEX-03",
-        change: "head weights are rounded to bf16",
+        change: "head weights are rounded to bf16 once more, before their factor (once is what the official code does)",
         block: AT,
         taps: &[Tap::AttnIndexW],
         edit: Some(|e| {
-            e.each_row(|_, row| row.iter_mut().for_each(|v| *v = bf16::round(*v)));
+            let factor = ((e.config().index_head_dim * e.config().index_n_heads) as f32).sqrt().recip();
+            let rounded = |v: &mut f32| *v = bf16::round(bf16::round(*v / factor) * factor);
+            e.each_row(|_, row| row.iter_mut().for_each(rounded));
             Ok(())
         }),
         ..NONE
