@@ -92,42 +92,20 @@ impl Values<'_> {
         self.len() == 0
     }
 
-    /// Where an element lies, for [`Ahead::fetch`] only: it may be past the end.
+    /// Says that elements `range` will be read soon; what of it lies past the end is left out.
     #[inline(always)]
-    pub(crate) fn ahead(&self, element: usize) -> Ahead {
-        let (start, size) = match *self {
-            Self::F32(v) => (v.as_ptr().cast::<u8>(), 4),
-            Self::F64(v) => (v.as_ptr().cast(), 8),
-            Self::Stored(code, bytes) => (bytes.as_ptr(), code.size()),
-        };
-        // A cache line of 64 bytes holds 8, 4, 2 or 1 groups of 8 elements.
-        let groups = 8 >> size.trailing_zeros();
-        Ahead { at: start.wrapping_add(element * size), step: size * LANES, mask: groups - 1 }
+    pub(crate) fn fetch<Q: Quad>(&self, range: Range<usize>) {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        match *self {
+            Self::F32(v) => Q::fetch(&v[range]),
+            Self::F64(v) => Q::fetch(&v[range]),
+            Self::Stored(code, bytes) => Q::fetch(&bytes[range.start * code.size()..range.end * code.size()]),
+        }
     }
 
     /// True for elements that f32 can't hold.
     pub(crate) fn is_double(&self) -> bool {
         matches!(self, Self::F64(_) | Self::Stored(Code::F64, _))
-    }
-}
-
-/// Groups of lanes that will be read soon.
-#[derive(Clone, Copy)]
-pub(crate) struct Ahead {
-    at: *const u8,
-    /// Bytes of a group.
-    step: usize,
-    /// Zero in the number of each group that begins a line.
-    mask: usize,
-}
-
-impl Ahead {
-    /// Fetches the cache line of group `i`, where that begins one.
-    #[inline(always)]
-    pub(crate) fn fetch<Q: Quad>(self, i: usize) {
-        if i & self.mask == 0 {
-            Q::fetch(self.at.wrapping_add(i * self.step));
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::tally::{Sort, Tally};
 use super::{At, Format, Pair, Sums};
 use crate::quad::{LANES, Quad};
-use crate::values::{Ahead, CHUNK, Element, Extremes};
+use crate::values::{CHUNK, Element, Extremes};
 
 /// Elements from a chunk to the one that is fetched meanwhile. For f32 in pages of 4 KiB this is the next page: nearer, the
 /// walk through the page tables and the way from memory take longer than the chunks between.
@@ -63,7 +63,9 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
     for at in range.clone().step_by(CHUNK) {
         let here = at..(at + CHUNK).min(range.end);
         let len = here.len();
-        let ahead = [pair.x.ahead(at + AHEAD), pair.y.ahead(at + AHEAD)];
+        // While this chunk is added a later one, of this row or of one after it, is on its way.
+        pair.x.fetch::<Q>(at + AHEAD..at + AHEAD + CHUNK);
+        pair.y.fetch::<Q>(at + AHEAD..at + AHEAD + CHUNK);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
         let mut extremes = (X::extremes(&x[..len]), Y::extremes(&y[..len]));
@@ -79,7 +81,7 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
         // Half the lanes at a time where eight sums of eight lanes are more than the registers hold.
         for half in 0..Q::HALVES {
             core[half].most = zero;
-            core[half] = add(x, y, core[half], half, ahead);
+            core[half] = add(x, y, core[half], half);
         }
         let most = Q::largest([core[0].most, core[1].most]);
         if most > sums.max_abs {
@@ -106,10 +108,7 @@ pub(super) fn pass<Q: Quad, X: Element, Y: Element, const FULL: bool>(
             }
         }
     }
-    // Rows keep theirs; of the core set only a run that exceeds all before it is asked for the place.
-    let is_wanted = sums.max_abs > if FULL { 0.0 } else { tally.most };
-    tally.most = tally.most.max(sums.max_abs);
-    sums.max_abs_at = is_wanted.then(|| {
+    sums.max_abs_at = (sums.max_abs > 0.0).then(|| {
         let here = most_at..(most_at + CHUNK).min(range.end);
         let x = chunk(&pair.x, here.clone(), &mut x_buffer);
         let y = chunk(&pair.y, here, &mut y_buffer);
@@ -180,15 +179,10 @@ fn place<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], distance: f64) -> us
     0
 }
 
-/// Adds the lanes of one half of every group. Meanwhile a later chunk, of this row or of one after it, is fetched line by
-/// line: all its lines at once are more than a core can wait for.
+/// Adds the lanes of one half of every group.
 #[inline(always)]
-fn add<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut c: Core<Q>, half: usize, ahead: [Ahead; 2]) -> Core<Q> {
-    for (i, (x, y)) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0).enumerate() {
-        if half == 0 {
-            ahead[0].fetch::<Q>(i);
-            ahead[1].fetch::<Q>(i);
-        }
+fn add<Q: Quad, X: Element, Y: Element>(x: &[X], y: &[Y], mut c: Core<Q>, half: usize) -> Core<Q> {
+    for (x, y) in x.as_chunks::<LANES>().0.iter().zip(y.as_chunks::<LANES>().0) {
         let (x, y) = (X::quad::<Q>(x, half), Y::quad::<Q>(y, half));
         let d = y.sub(x);
         c.x = c.x.add(x);

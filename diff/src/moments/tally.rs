@@ -18,14 +18,12 @@ pub(crate) struct Tally {
     pub(super) relative: Counts,
     pub(super) ulp: Counts,
     pub(super) offenders: Worst,
-    /// Largest |d| so far.
-    pub(super) most: f64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let (relative, ulp) = (Counts::default(), Counts::default());
-        Self { keys: [[0; 256]; TABLES], relative, ulp, offenders: Worst::default(), most: 0.0 }
+        Self { keys: [[0; 256]; TABLES], relative, ulp, offenders: Worst::default() }
     }
 }
 

@@ -52,9 +52,9 @@ pub(crate) trait Quad: Copy {
     /// x is a normal number. Written to their lanes of `to`.
     fn keys(self, other: Self, to: &mut [u8; LANES], half: usize);
 
-    /// Says that the cache line at this address will be read soon. Any address will do.
+    /// Says that these values will be read soon.
     #[inline(always)]
-    fn fetch(_: *const u8) {}
+    fn fetch<T>(_: &[T]) {}
 
     /// The sum of all lanes, of both halves where there are two, in the order that all sums of this crate have:
     /// ((0+4)+(2+6)) + ((1+5)+(3+7)).

@@ -96,9 +96,12 @@ impl Quad for Avx2 {
     }
 
     #[inline(always)]
-    fn fetch(line: *const u8) {
-        // SAFETY: a hint, which faults nowhere.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    fn fetch<T>(values: &[T]) {
+        let step = (64 / size_of::<T>().max(1)).max(1);
+        for line in values.iter().step_by(step) {
+            // SAFETY: a hint; the pointer is to a value.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast()) };
+        }
     }
 
     #[inline(always)]

@@ -96,8 +96,8 @@ impl Quad for Avx512 {
     }
 
     #[inline(always)]
-    fn fetch(line: *const u8) {
-        Avx2::fetch(line);
+    fn fetch<T>(values: &[T]) {
+        Avx2::fetch(values);
     }
 
     #[inline(always)]
