@@ -256,7 +256,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                         if what != 3 {
                             index.run(device, &it.scores(&queries[i % 8], &it.table))?;
                         }
-                        if what != 1 { select.run(device, &it.selection()) } else { Ok(()) }
+                        if what == 1 { Ok(()) } else { select.run(device, &it.selection()) }
                     })?;
                     if round == 1 {
                         let row: &mut SpeedRow = &mut table[at];
