@@ -1,7 +1,7 @@
 """The same operations in PyTorch: eager and torch.compile, medians of CUDA graph replays with rotated inputs.
 
-One process, asked line by line on stdin (`versions`, `mhc TOKENS`, `mla BATCH`, `gemm M N K`); each answer is one line of
-JSON, microseconds by name. A peer that fails is left out of its answer, and stderr says why.
+One process, asked line by line on stdin (`versions`, `mhc TOKENS`, `mla BATCH`, `gemm M N K`, ...); each answer is one line
+of JSON, microseconds by name. A peer that fails is left out of its answer, and stderr says why.
 """
 
 import json
@@ -89,6 +89,77 @@ def mla(batch):
     return measure([("bf16", attend, BOTH)], inputs)
 
 
+def index(batch, real, room, shared):
+    """Index scores of FP8 codes over the whole room of the page table, masked, and the best 512: as engines fall back to."""
+    page, pages = 64, real // 64
+    cache = torch.randn(pages if shared else pages * batch, page, 128, device=DEVICE).to(torch.float8_e4m3fn)
+    scale = torch.rand(cache.shape[:2], device=DEVICE)
+    table = torch.randint(cache.shape[0], (1 if shared else batch, room // page), device=DEVICE)
+    weight = torch.randn(batch, 64, device=DEVICE)
+    visible = torch.full((batch, 1), real, device=DEVICE)
+    place = torch.arange(room, device=DEVICE)
+    queries = [torch.randn(batch, 64, 128, device=DEVICE).to(torch.float8_e4m3fn) for _ in range(8)]
+
+    def choose(q):
+        keys = cache.view(torch.uint8)[table].view(torch.float8_e4m3fn).bfloat16().reshape(table.shape[0], room, 128)
+        s = torch.matmul(q.bfloat16(), keys.transpose(1, 2)).float()
+        s = (torch.relu(s) * weight[:, :, None]).sum(1) * scale[table].reshape(table.shape[0], room)
+        s = s.masked_fill(place >= visible, float("-inf"))
+        return torch.topk(s, 512, dim=-1)
+
+    return measure([("scores and topk", choose, BOTH)], queries)
+
+
+def moe(tokens):
+    """Dequantise the experts' MXFP4 weights to bf16, then multiply: the chosen ones' (bmm), or all of them (grouped_mm)."""
+    experts, picks, width, inner = 256, 6, 4096, 2048
+    values = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    lut = torch.tensor(values + [-v for v in values], device=DEVICE).bfloat16()
+    lut2 = torch.stack([lut.repeat(16), lut.repeat_interleave(16)], -1)
+
+    def packed(rows, columns):
+        codes = torch.randint(256, (experts, rows, columns // 2), device=DEVICE, dtype=torch.uint8)
+        return codes, torch.randint(117, 121, (experts, rows, columns // 32), device=DEVICE, dtype=torch.uint8)
+
+    def wide(codes, scale):
+        w = lut2[codes.int()].flatten(-2)
+        s = (scale.int() << 23).view(torch.float32).bfloat16()
+        return (w.unflatten(-1, (-1, 32)) * s[..., None]).flatten(-2)
+
+    up, down = packed(2 * inner, width), packed(width, inner)
+    x = torch.randn(tokens, width, device=DEVICE).bfloat16()
+    weight = torch.rand(tokens, picks, device=DEVICE)
+    count = 4 if tokens <= 16 else 2
+    inputs = [torch.rand(tokens, experts, device=DEVICE).topk(picks).indices for _ in range(count)]
+
+    def swiglu(h, wt):
+        g, u = h.float().chunk(2, -1)
+        return (torch.nn.functional.silu(g.clamp(max=10)) * u.clamp(-10, 10) * wt).bfloat16()
+
+    def chosen(idx):
+        e = idx.flatten()
+        h = torch.bmm(x.repeat_interleave(picks, 0)[:, None], wide(up[0][e], up[1][e]).transpose(1, 2))
+        a = swiglu(h, weight.flatten()[:, None, None])
+        y = torch.bmm(a, wide(down[0][e], down[1][e]).transpose(1, 2))
+        return y.float().view(tokens, picks, width).sum(1)
+
+    def grouped(idx):
+        e = idx.flatten()
+        order = torch.argsort(e)
+        ends = torch.cumsum(torch.bincount(e, minlength=experts), 0).int()
+        rows = x[order // picks]
+        h = torch._grouped_mm(rows, wide(*up).transpose(1, 2), offs=ends)
+        a = swiglu(h, weight.flatten()[order][:, None])
+        y = torch._grouped_mm(a, wide(*down).transpose(1, 2), offs=ends)
+        out = torch.zeros(tokens * picks, width, device=DEVICE)
+        out[order] = y.float()
+        return out.view(tokens, picks, width).sum(1)
+
+    if tokens <= 16:
+        return measure([("dequantise and bmm", chosen, BOTH)], inputs)
+    return measure([("dequantise and grouped_mm", grouped, ("compile",))], inputs)
+
+
 def gemm(m, n, k):
     """f32 GEMM of the library without TF32, and its bf16 one."""
     w = torch.randn(n, k, device=DEVICE).bfloat16()
@@ -105,7 +176,7 @@ def answer(words):
     if words[0] == "versions":
         return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
     sizes = [int(word) for word in words[1:]]
-    out = {"mhc": mhc, "mla": mla, "gemm": gemm}[words[0]](*sizes)
+    out = {"mhc": mhc, "mla": mla, "index": index, "moe": moe, "gemm": gemm}[words[0]](*sizes)
     torch.cuda.empty_cache()
     return out
 

@@ -79,6 +79,11 @@ pub fn opcodes(disassembly: &str) -> BTreeMap<String, BTreeMap<String, u32>> {
     out
 }
 
+/// A tensor-core product of 16-bit or block-scaled operands with f32 sums.
+fn is_mma(code: &str) -> bool {
+    code.starts_with("HMMA.16816.F32") || code.starts_with("QMMA.SF")
+}
+
 /// Everything about one compiled kernel that breaks its budget. `found` are the counted opcodes, if a disassembler was there.
 pub fn breaches(
     image: &Image,
@@ -114,11 +119,11 @@ pub fn breaches(
         if codes.is_empty() {
             say("the disassembly holds no such kernel".to_string());
         }
-        if entry.mma && !codes.keys().any(|code| code.starts_with("HMMA.16816.F32.BF16")) {
-            say("no HMMA.16816.F32.BF16: the tensor cores are not used".to_string());
+        if entry.mma && !codes.keys().any(|code| is_mma(code)) {
+            say("no tensor-core product with f32 sums: the tensor cores are not used".to_string());
         }
-        if !entry.mma && count("HMMA") > 0 {
-            say("HMMA, but the list says no tensor cores".to_string());
+        if !entry.mma && count("HMMA") + count("QMMA") + count("OMMA") > 0 {
+            say("tensor-core instructions, but the list says none".to_string());
         }
         for local in ["LDL", "STL"] {
             if count(local) > 0 {

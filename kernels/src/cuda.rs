@@ -4,14 +4,18 @@
 mod ceiling;
 mod device;
 mod gemm;
+mod index;
 mod loader;
 mod mhc;
 mod mla;
+mod moe;
 pub mod nvrtc;
 
 pub use ceiling::{CopyRate, MmaRate};
 pub use device::{Buffer, Device, Graph};
 pub use gemm::{Gemm, GemmCall};
+pub use index::{IndexCall, IndexLogits, Select, SelectCall};
 pub use loader::{Loaded, Loader};
 pub use mhc::{Mhc, MhcCall};
 pub use mla::{Mla, MlaCall};
+pub use moe::{Matrix, Moe, MoeCall};

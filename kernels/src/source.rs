@@ -6,11 +6,17 @@ use sha2::{Digest, Sha256};
 use crate::list::Image;
 
 const SOURCES: &[(&str, &str)] = &[
+    ("optimized/block_scaled_fp4.cu", include_str!("../cuda/optimized/block_scaled_fp4.cu")),
     ("optimized/ceiling.cu", include_str!("../cuda/optimized/ceiling.cu")),
+    ("optimized/grouped_fp4.cu", include_str!("../cuda/optimized/grouped_fp4.cu")),
+    ("optimized/index.cu", include_str!("../cuda/optimized/index.cu")),
     ("optimized/mhc.cu", include_str!("../cuda/optimized/mhc.cu")),
     ("optimized/ptx.cuh", include_str!("../cuda/optimized/ptx.cuh")),
+    ("optimized/select.cu", include_str!("../cuda/optimized/select.cu")),
     ("optimized/sparse_mla.cu", include_str!("../cuda/optimized/sparse_mla.cu")),
     ("optimized/split_gemm.cu", include_str!("../cuda/optimized/split_gemm.cu")),
+    ("reference/grouped_fp4.cu", include_str!("../cuda/reference/grouped_fp4.cu")),
+    ("reference/index.cu", include_str!("../cuda/reference/index.cu")),
     ("reference/mhc.cu", include_str!("../cuda/reference/mhc.cu")),
     ("reference/sparse_mla.cu", include_str!("../cuda/reference/sparse_mla.cu")),
     ("reference/split_gemm.cu", include_str!("../cuda/reference/split_gemm.cu")),

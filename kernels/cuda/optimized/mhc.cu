@@ -50,6 +50,7 @@ DEVICE void load_slab(const MhcArgs& a, char* stage, int first_row, int slab) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArgs a) {
     extern __shared__ __align__(128) char shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    let_next();
     const int first_row = blockIdx.x * TILE, slabs = a.width / SLAB;
     const int begin = (int)((long long)blockIdx.y * slabs / a.splits);
     const int end = (int)((long long)(blockIdx.y + 1) * slabs / a.splits);
@@ -158,6 +159,7 @@ DEVICE float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
 // and `coefficients` is not written. In Sinkhorn lane 4j+k holds comb[j,k]; the upper half of the warp does the same again.
 extern "C" __global__ void __launch_bounds__(128) mhc_finish(MhcArgs a) {
     const int token = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+    wait_for_previous();
     if (token >= a.tokens) return;
     const float* in = a.partial + (long long)token * 32 + lane;
     const long long next = (long long)a.tokens * 32;

@@ -62,3 +62,8 @@ DEVICE float exp2_fast(float x) {
     asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// Programmatic launches: a kernel that was launched to overlap the one before it waits here until that one is done and its writes can
+// be seen; `let_next` allows the next one to take up its place. Without an overlapping launch both do nothing.
+DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void let_next() { asm volatile("griddepcontrol.launch_dependents;"); }

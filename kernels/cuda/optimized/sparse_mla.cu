@@ -73,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
     const int begin = split * tiles / a.splits, end = (split + 1) * tiles / a.splits;
     const float to_log2 = a.scale * 1.4426950408889634f;
 
+    let_next();
     int rows = prefetch_rows(a, sequence, begin);
     int rows_next = prefetch_rows(a, sequence, begin + 1);
     const bf16* q_from = a.q + ((long long)sequence * 64 + first_head) * DIM;
@@ -251,6 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
 extern "C" __global__ void __launch_bounds__(128) mla_merge(MlaArgs a) {
     const int sequence = blockIdx.x >> 6, head = blockIdx.x & 63, lane = threadIdx.x & 31, d = threadIdx.x * 4;
     const long long first = (long long)sequence * a.splits;
+    wait_for_previous();
     float lse = lane < a.splits ? a.lse[(first + lane) * 64 + head] : -INFINITY;
     const float sink = a.sink[head] * 1.4426950408889634f;
     float top = fmaxf(sink, lse);

@@ -44,6 +44,7 @@ DEVICE void load_step(const GemmArgs& g, char* stage, int m0, int n0, int k0) {
 extern "C" __global__ void __launch_bounds__(256) split_terms(GemmArgs g) {
     long long all = (long long)g.m * g.k, at = ((long long)blockIdx.x * 256 + threadIdx.x) * 4;
     if (at >= all) return;
+    let_next();
     float4 v = *(const float4*)(g.a + at);
 #pragma unroll
     for (int term = 0; term < TERMS; term++) {
@@ -68,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) split_gemm(GemmArgs g) {
     const int m0 = (band * BAND + in_band % height) * BLOCK, n0 = in_band / height * BLOCK;
     const int steps = (g.k + STEP - 1) / STEP;
 
+    wait_for_previous();
     float total[2][8][4] = {}, sum[2][8][4] = {};
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {

@@ -182,21 +182,54 @@ impl Device {
     /// `args` has the layout of the kernel's parameter, and every pointer in it leads to as much memory as the kernel touches
     /// for these sizes, alive until the stream is done.
     pub(super) unsafe fn launch<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A) -> Result<()> {
+        // SAFETY: what the caller promises.
+        unsafe { self.queue(function, config, args, false) }
+    }
+
+    /// The same for a kernel that itself waits for the one before it (`griddepcontrol.wait`): its launch overlaps that one.
+    ///
+    /// # Safety
+    /// As for `launch`; and every thread of the kernel waits before it touches what the kernel before it writes, before it
+    /// writes anything, and before it ends.
+    pub(super) unsafe fn launch_over<A: Copy>(
+        &self,
+        function: &CudaFunction,
+        config: LaunchConfig,
+        args: A,
+    ) -> Result<()> {
+        // SAFETY: what the caller promises.
+        unsafe { self.queue(function, config, args, true) }
+    }
+
+    /// # Safety
+    /// As for `launch`, or for `launch_over` if `over`.
+    unsafe fn queue<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A, over: bool) -> Result<()> {
         self.bind()?;
         let mut args = args;
         let mut params = [(&raw mut args).cast()];
-        // SAFETY: what the caller promises; the driver copies the parameter before it returns.
-        unsafe {
-            result::launch_kernel(
-                function.cu_function(),
-                config.grid_dim,
-                config.block_dim,
-                config.shared_mem_bytes,
-                self.stream.cu_stream(),
-                &mut params,
-            )
-        }
-        .map_err(|e| failed("a kernel cannot be launched", e))
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let (grid, block) = (config.grid_dim, config.block_dim);
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid.0,
+            gridDimY: grid.1,
+            gridDimZ: grid.2,
+            blockDimX: block.0,
+            blockDimY: block.1,
+            blockDimZ: block.2,
+            sharedMemBytes: config.shared_mem_bytes,
+            hStream: self.stream.cu_stream(),
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(over),
+        };
+        // SAFETY: what the caller promises; the driver copies parameter and configuration before it returns.
+        let done = unsafe {
+            sys::cuLaunchKernelEx(&raw const config, function.cu_function(), params.as_mut_ptr(), std::ptr::null_mut())
+        };
+        done.result().map_err(|e| failed("a kernel cannot be launched", e))
     }
 
     /// Records what `body` queues, without running it.

@@ -78,20 +78,23 @@ impl Gemm {
             n: call.n as i32,
             k: call.k as i32,
         };
-        let launch = |(function, entry): &(CudaFunction, Entry), blocks: u32| {
+        let launch = |(function, entry): &(CudaFunction, Entry), blocks: u32, over: bool| {
             let config = LaunchConfig {
                 grid_dim: (blocks, 1, 1),
                 block_dim: (entry.threads, 1, 1),
                 shared_mem_bytes: entry.shared,
             };
-            // SAFETY: Args is GemmArgs of both sources, field by field; every buffer was checked for these sizes.
-            unsafe { device.launch(function, config, args) }
+            // SAFETY: Args is GemmArgs of both sources, field by field; every buffer was checked for these sizes. The product
+            // waits for the split before it touches memory.
+            unsafe {
+                if over { device.launch_over(function, config, args) } else { device.launch(function, config, args) }
+            }
         };
         match &self.split {
-            None => launch(&self.product, ((m * n) as u64).div_ceil(u64::from(self.product.1.threads)) as u32),
+            None => launch(&self.product, ((m * n) as u64).div_ceil(u64::from(self.product.1.threads)) as u32, false),
             Some(split) => {
-                launch(split, ((m * k / 4) as u32).div_ceil(split.1.threads))?;
-                launch(&self.product, call.m.div_ceil(BLOCK) * call.n.div_ceil(BLOCK))
+                launch(split, ((m * k / 4) as u32).div_ceil(split.1.threads), false)?;
+                launch(&self.product, call.m.div_ceil(BLOCK) * call.n.div_ceil(BLOCK), true)
             }
         }
     }

@@ -76,3 +76,73 @@ pub(crate) fn gemm(a: &[f32], w: &[u16], k: usize) -> Vec<f64> {
     }
     out
 }
+
+/// Value of an E4M3 code, by its fields.
+fn e4m3(code: u8) -> f64 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f64::from(code & 7));
+    let value = if exponent == 0 { mantissa / 512.0 } else { (1.0 + mantissa / 8.0) * 2.0_f64.powi(exponent - 7) };
+    if code & 128 == 0 { value } else { -value }
+}
+
+/// Index scores of the visible keys of all sequences (spec 2.8).
+pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize) -> Vec<f64> {
+    let mut out = Vec::new();
+    for (s, visible) in host.visible.iter().enumerate() {
+        for key in 0..*visible as usize {
+            let slot = host.table[s * table_pages + key / page] as usize * page + key % page;
+            let mut sum = 0.0;
+            for h in s * 64..(s + 1) * 64 {
+                let codes = |of: &[u8], at: usize| of[at * 128..][..128].iter().map(|c| e4m3(*c)).collect::<Vec<_>>();
+                let product = dot(codes(&host.q, h).into_iter(), codes(&host.keys, slot).into_iter());
+                sum += product.max(0.0) * f64::from(host.weight[h] * host.q_scale[h]);
+            }
+            out.push(sum * f64::from(host.key_scale[slot]));
+        }
+    }
+    out
+}
+
+/// Sums over the routed experts (spec 2.11), nothing rounded.
+pub(crate) fn experts(host: &crate::moe::Host) -> Vec<f64> {
+    let [experts, picks, width, inner] = host.sizes.map(|n| n as usize);
+    let row = |matrix: usize, expert: usize, row: usize| -> Vec<f64> {
+        let (m, rows, columns) =
+            (&host.matrices[matrix], if matrix < 2 { inner } else { width }, if matrix < 2 { width } else { inner });
+        let at = (expert * rows + row) * columns;
+        let scale = |c: usize| {
+            let byte = m.scales[(at + c) / host.block];
+            if host.block == 32 {
+                2.0_f64.powi(i32::from(byte) - 127)
+            } else {
+                e4m3(byte) * f64::from(m.global[expert])
+            }
+        };
+        let value = |c: usize| {
+            let code = m.codes[(at + c) / 2] >> (c % 2 * 4);
+            let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
+            if code & 8 == 0 { size } else { -size }
+        };
+        (0..columns).map(|c| value(c) * scale(c)).collect()
+    };
+    let limit = f64::from(host.limit);
+    let mut out = vec![0.0; host.x.len()];
+    for (slot, expert) in host.expert.iter().enumerate() {
+        if *expert < 0 || *expert as usize >= experts {
+            continue;
+        }
+        let expert = *expert as usize;
+        let token = slot / picks;
+        let x: Vec<f64> = host.x[token * width..][..width].iter().map(|b| f64::from(from_bf16(*b))).collect();
+        let times = |m: usize, r: usize, x: &[f64]| dot(x.iter().copied(), row(m, expert, r).into_iter());
+        let act: Vec<f64> = (0..inner)
+            .map(|r| {
+                let (gate, up) = (times(0, r, &x).min(limit), times(1, r, &x).clamp(-limit, limit));
+                gate / (1.0 + (-gate).exp()) * up * f64::from(host.weight[slot])
+            })
+            .collect();
+        for r in 0..width {
+            out[token * width + r] += times(2, r, &act);
+        }
+    }
+    out
+}

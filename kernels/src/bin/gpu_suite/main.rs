@@ -5,8 +5,10 @@
 mod cases;
 mod exact;
 mod gemm;
+mod index;
 mod mhc;
 mod mla;
+mod moe;
 mod numbers;
 mod peers;
 mod timing;
@@ -95,11 +97,15 @@ fn run() -> Result<bool> {
     };
     let mut suite = Suite { device, loader, peers, evidence };
     // The file is written after each part: a part that fails leaves those before it.
-    let parts: [(&str, fn(&mut Suite) -> Result<()>); 7] = [
+    let parts: [(&str, fn(&mut Suite) -> Result<()>); 11] = [
         ("ceilings", timing::ceilings),
+        ("index correctness", index::correctness),
+        ("moe correctness", moe::correctness),
         ("mhc correctness", mhc::correctness),
         ("mla correctness", mla::correctness),
         ("gemm correctness", gemm::correctness),
+        ("index speed", index::speed),
+        ("moe speed", moe::speed),
         ("mhc speed", mhc::speed),
         ("mla speed", mla::speed),
         ("gemm speed", gemm::speed),
@@ -127,7 +133,7 @@ fn run() -> Result<bool> {
 
 /// What the pack says of its images; opcodes that say something are kept.
 fn rows(pack: &Pack, here: &str) -> Vec<ImageRow> {
-    let telling = |code: &str| ["HMMA", "LDL", "STL", "RED", "ATOM"].iter().any(|word| code.starts_with(word));
+    let telling = |code: &str| ["HMMA", "QMMA", "LDL", "STL", "RED", "ATOM"].iter().any(|word| code.starts_with(word));
     pack.manifest
         .items
         .iter()
