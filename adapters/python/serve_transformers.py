@@ -4,7 +4,7 @@
 
     python3 adapters/python/serve_transformers.py [--port 30010] [--fault NAME]
 
-It exists so that `karat recall --endpoint` and `karat audit --endpoint` are proved against a real engine. Needs torch 2.15,
+A real engine for `karat recall --endpoint` and `karat audit --endpoint` to talk to (docs/endpoints.md). Needs torch 2.15,
 transformers 5.24 and tokenizers, on a CPU. Faults:
 
     stale-abort    what was generated for a client that left stays in the cache under the prompt alone
