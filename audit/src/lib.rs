@@ -28,7 +28,6 @@ mod job;
 mod layer;
 mod lockstep;
 mod logits;
-mod mtp;
 mod own_error;
 mod own_ops;
 mod part;

@@ -15,7 +15,6 @@ mod clean_candidate;
 mod contract_speed;
 mod control_equals_golden;
 mod decoders_equal;
-mod disagreements;
 mod docs;
 mod encoding;
 mod examination;

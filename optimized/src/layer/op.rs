@@ -199,11 +199,7 @@ impl Resident<'_> {
                 self.experts_up(&mut batch)?;
                 self.experts_down(&mut batch)?;
                 let [mut batch] = batch;
-                let part = config.moe_intermediate_size;
-                let lacking = batch.lacking(late);
-                for (act, factor) in batch.act.chunks_exact_mut(part).zip(lacking) {
-                    act.iter_mut().for_each(|a| *a *= factor);
-                }
+                batch.act.iter_mut().for_each(|a| *a *= late);
                 vec![batch.act, batch.routed]
             }
             Op::SharedExpert => vec![experts::shared(rules, config, &w.shared, get(Tap::FfnIn)?)],

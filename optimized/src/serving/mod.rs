@@ -18,7 +18,6 @@ mod owners;
 mod paged;
 mod program;
 mod radix;
-mod record;
 mod schedule;
 mod script;
 mod shuffle;
