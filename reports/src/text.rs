@@ -10,17 +10,18 @@ pub(crate) const TEXT: usize = 600;
 /// how their neighbours are shown are written out (`\u{1b}`), what XML can't hold is replaced.
 pub fn clean(text: &str, max: usize) -> String {
     let mut out = String::new();
-    let mut chars = text.chars();
-    let mut n = 0;
-    for c in chars.by_ref() {
-        n += 1;
-        if n > max {
-            // The last character makes room for the mark.
-            out.pop();
+    // Characters of `out`, and where the last one of `text` began: what is written out takes several.
+    let (mut n, mut last) = (0, 0);
+    for c in text.chars() {
+        let start = out.len();
+        push(&mut out, c);
+        let more = out[start..].chars().count();
+        if n + more > max {
+            out.truncate(if n == max { last } else { start });
             out.push('…');
             break;
         }
-        push(&mut out, c);
+        (n, last) = (n + more, start);
     }
     out
 }
