@@ -146,7 +146,7 @@ def moe(tokens):
     def grouped(idx):
         e = idx.flatten()
         order = torch.argsort(e)
-        ends = torch.cumsum(torch.bincount(e, minlength=experts), 0).int()
+        ends = (e[:, None] == torch.arange(experts, device=DEVICE)).sum(0).cumsum(0).int()
         rows = x[order // picks]
         h = torch._grouped_mm(rows, wide(*up).transpose(1, 2), offs=ends)
         a = swiglu(h, weight.flatten()[order][:, None])
@@ -158,6 +158,37 @@ def moe(tokens):
     if tokens <= 16:
         return measure([("dequantise and bmm", chosen, BOTH)], inputs)
     return measure([("dequantise and grouped_mm", grouped, ("compile",))], inputs)
+
+
+def compress(tokens, dims, ratio):
+    """Compressor with two series where the ratio is 4: projections in f32 (as published) or bf16, pooling and norm in f32."""
+    columns = dims * (2 if ratio == 4 else 1)
+    w = torch.randn(2 * columns, 4096, device=DEVICE).bfloat16() / 64
+    wide = w.float()
+    ape, norm = torch.randn(ratio, columns, device=DEVICE), torch.rand(dims, device=DEVICE)
+    windows = tokens // ratio
+    turns = torch.rand(windows, 32, 2, device=DEVICE)
+    inputs = [torch.randn(tokens, 4096, device=DEVICE).bfloat16() for _ in range(3)]
+
+    def pool(rows):
+        kv, z = rows.view(windows, ratio, 2, columns).unbind(2)
+        z = z + ape
+        if ratio == 4:
+            first = torch.full_like(z[:1, :, :dims], float("-inf"))
+            z = torch.cat([torch.cat([first, z[:-1, :, :dims]]), z[:, :, dims:]], 1)
+            kv = torch.cat([torch.cat([torch.zeros_like(first), kv[:-1, :, :dims]]), kv[:, :, dims:]], 1)
+        e = (torch.softmax(z, 1) * kv).sum(1).bfloat16().float()
+        e = (norm * (e * torch.rsqrt(e.square().mean(-1, keepdim=True) + 1e-6))).bfloat16()
+        a, b = e[:, -64:].float().unflatten(-1, (32, 2)).unbind(-1)
+        c, s = turns.unbind(-1)
+        turned = torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).bfloat16()
+        return torch.cat([e[:, :-64], turned], -1)
+
+    calls = [
+        ("f32", lambda x: pool(torch.nn.functional.linear(x.float(), wide)), BOTH),
+        ("bf16, rows rounded", lambda x: pool(torch.nn.functional.linear(x, w).float()), BOTH),
+    ]
+    return measure(calls, inputs)
 
 
 def gemm(m, n, k):
@@ -176,7 +207,7 @@ def answer(words):
     if words[0] == "versions":
         return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
     sizes = [int(word) for word in words[1:]]
-    out = {"mhc": mhc, "mla": mla, "index": index, "moe": moe, "gemm": gemm}[words[0]](*sizes)
+    out = {"mhc": mhc, "mla": mla, "index": index, "moe": moe, "compress": compress, "gemm": gemm}[words[0]](*sizes)
     torch.cuda.empty_cache()
     return out
 

@@ -2,6 +2,7 @@
 //! launcher a kernel, which checks shapes against buffers before anything runs.
 
 mod ceiling;
+mod compressor;
 mod device;
 mod gemm;
 mod index;
@@ -12,6 +13,7 @@ mod moe;
 pub mod nvrtc;
 
 pub use ceiling::{CopyRate, MmaRate};
+pub use compressor::{CompressCall, Compressor};
 pub use device::{Buffer, Device, Graph};
 pub use gemm::{Gemm, GemmCall};
 pub use index::{IndexCall, IndexLogits, Select, SelectCall};

@@ -8,6 +8,7 @@ use crate::list::Image;
 const SOURCES: &[(&str, &str)] = &[
     ("optimized/block_scaled_fp4.cu", include_str!("../cuda/optimized/block_scaled_fp4.cu")),
     ("optimized/ceiling.cu", include_str!("../cuda/optimized/ceiling.cu")),
+    ("optimized/compressor.cu", include_str!("../cuda/optimized/compressor.cu")),
     ("optimized/grouped_fp4.cu", include_str!("../cuda/optimized/grouped_fp4.cu")),
     ("optimized/index.cu", include_str!("../cuda/optimized/index.cu")),
     ("optimized/mhc.cu", include_str!("../cuda/optimized/mhc.cu")),
@@ -15,6 +16,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("optimized/select.cu", include_str!("../cuda/optimized/select.cu")),
     ("optimized/sparse_mla.cu", include_str!("../cuda/optimized/sparse_mla.cu")),
     ("optimized/split_gemm.cu", include_str!("../cuda/optimized/split_gemm.cu")),
+    ("reference/compressor.cu", include_str!("../cuda/reference/compressor.cu")),
     ("reference/grouped_fp4.cu", include_str!("../cuda/reference/grouped_fp4.cu")),
     ("reference/index.cu", include_str!("../cuda/reference/index.cu")),
     ("reference/mhc.cu", include_str!("../cuda/reference/mhc.cu")),

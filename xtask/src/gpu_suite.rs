@@ -28,7 +28,15 @@ const SCRIPT: &str = "\
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
 ./gpu_suite --pack pack --out \"$out/evidence.json\" --date \"$(date -u +%F)\" --peers torch_peers.py 2>&1 | tee \"$out/gpu-suite.log\"
-exit \"${PIPESTATUS[0]}\"
+done=${PIPESTATUS[0]}
+# The same kernels on fewer seeds under the memory checker, where the machine has one.
+if command -v compute-sanitizer > /dev/null; then
+    timeout 150 compute-sanitizer --error-exitcode 9 ./gpu_suite --pack pack --out \"$out/sanitizer.json\" \\
+        --date \"$(date -u +%F)\" --seeds 2 --parts correctness > \"$out/sanitizer.log\" 2>&1
+    echo \"compute-sanitizer ended with $?\" | tee -a \"$out/sanitizer.log\"
+    tail -n 3 \"$out/sanitizer.log\"
+fi
+exit \"$done\"
 ";
 
 /// Makes the folder.

@@ -7,7 +7,7 @@
 // few tokens cost little, and each weight byte is read once for TOKENS of them. No atomics.
 //
 // NVFP4 (0: E8M0 scales for 32; 1: E4M3 scales for 16 and an f32 one a matrix), FUSED_CLAMP (0: gate and up are rounded to bf16 before
-// the clamp, 1: they are not), TOKENS (8 or 64 a tile), STAGES: set by kernels.toml. 128 threads.
+// the clamp, 1: they are not), TOKENS (8 to 64 a tile, a multiple of 8), STAGES, LEAST (blocks at once on a multiprocessor): set by kernels.toml. 256 threads.
 #include "ptx.cuh"
 
 typedef unsigned char u8;
@@ -28,7 +28,7 @@ struct MoeArgs {
     float limit;
 };
 
-#define THREADS 128
+#define THREADS 256
 #define SLAB 256  // of K
 #define ROWS 128  // of weights a block
 #define BLOCKS_OF (NVFP4 ? 16 : 8)  // scales of a row and slab
@@ -109,7 +109,7 @@ DEVICE bool find_tile(const MoeArgs& a, int tile, int* room, int& expert, int& f
         if (lane >= d) before += from;
     }
     if (lane == 31) room[warp] = before;
-    if (threadIdx.x == 0) room[4] = -1;
+    if (threadIdx.x == 0) room[8] = -1;
     __syncthreads();
     for (int w = 0; w < warp; w++) before += room[w];
     before -= mine;
@@ -119,16 +119,16 @@ DEVICE bool find_tile(const MoeArgs& a, int tile, int* room, int& expert, int& f
             if (e >= a.experts) break;
             int tiles = (a.count[e] + TOKENS - 1) / TOKENS;
             if (tile < before + tiles) {
-                room[4] = e;
-                room[5] = (tile - before) * TOKENS;
+                room[8] = e;
+                room[9] = (tile - before) * TOKENS;
                 break;
             }
             before += tiles;
         }
     }
     __syncthreads();
-    expert = room[4];
-    first = room[5];
+    expert = room[8];
+    first = room[9];
     return expert >= 0;
 }
 
@@ -144,7 +144,7 @@ DEVICE void load_slab(const MoeArgs& a, char* stage, const int* slots, int exper
         cp_async(stage + code_at(r, chunk), a.codes[matrix] + (row < rows ? from : 0), row < rows);
     }
     char* scales = stage + CODE_BYTES;
-    {
+    if (threadIdx.x < ROWS) {
         const int r = threadIdx.x, matrix = UP ? r >> 6 : 2, row = row0 + (UP ? r & 63 : r);
         const long long per_row = k / SLAB * BLOCKS_OF;
         const u8* from = a.scales[matrix] + (row < rows ? ((long long)expert * rows + row) * per_row + slab * BLOCKS_OF : 0);
@@ -160,57 +160,46 @@ DEVICE void load_slab(const MoeArgs& a, char* stage, const int* slots, int exper
     }
 }
 
-// total += the products of one slab. A warp has rows 16 w.. of the first and of the second 64, and all tokens.
-DEVICE void multiply(const char* stage, float (&total)[2][N_TILES][4]) {
+// total += the products of one slab. A warp has 16 rows and all tokens.
+DEVICE void multiply(const char* stage, float (&total)[N_TILES][4]) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
     const char* scales = stage + CODE_BYTES;
     const char* x = scales + SCALE_BYTES;
     // Four scales of a row at a time: 128 of K, or 64.
-#if TOKENS > 8
 #pragma unroll 1
-#else
-#pragma unroll
-#endif
     for (int four = 0; four < BLOCKS_OF / 4; four++) {
-        u32 scale[2][2];
+        u32 scale[2];
 #pragma unroll
-        for (int m = 0; m < 2; m++)
-#pragma unroll
-            for (int r = 0; r < 2; r++)
-                scale[m][r] = *(const u32*)(scales + (m * 64 + warp * 16 + r * 8 + g) * BLOCKS_OF + four * 4);
-#pragma unroll(TOKENS > 8 ? 2 - NVFP4 : 4)
+        for (int r = 0; r < 2; r++) scale[r] = *(const u32*)(scales + (warp * 16 + r * 8 + g) * BLOCKS_OF + four * 4);
+#pragma unroll(TOKENS > 8 ? 1 : 2)
         for (int part = 0; part < (NVFP4 ? 2 : 4); part++) {
             const int block = four * (NVFP4 ? 2 : 4) + part;  // of 32 of K
-            u32 w[2][2][4];                                   // [matrix][step of 16]
+            u32 w[2][4];                                      // [step of 16]
 #pragma unroll
-            for (int m = 0; m < 2; m++)
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    const char* row = stage + code_at(m * 64 + warp * 16 + r * 8 + g, block);
+            for (int r = 0; r < 2; r++) {
+                const char* row = stage + code_at(warp * 16 + r * 8 + g, block);
 #if NVFP4
-                    // Codes 4t..4t+3 of each half: pairs (0,2), (1,3).
+                // Codes 4t..4t+3 of each half: pairs (0,2), (1,3).
 #pragma unroll
-                    for (int s = 0; s < 2; s++) {
-                        const u32 both = __byte_perm(*(const unsigned short*)(row + s * 8 + t * 2), 0, 0x1100);
-                        w[m][s][r] = value_pair(both << 4);
-                        w[m][s][r + 2] = value_pair(both);
-                    }
-#else
-                    // Codes 8t..8t+7: pairs (0,4), (1,5), then (2,6), (3,7).
-                    const u32 eight = *(const u32*)(row + t * 4);
-                    w[m][0][r] = value_pair(eight << 12);
-                    w[m][0][r + 2] = value_pair(eight << 8);
-                    w[m][1][r] = value_pair(eight << 4);
-                    w[m][1][r + 2] = value_pair(eight);
-#endif
+                for (int s = 0; s < 2; s++) {
+                    const u32 both = __byte_perm(*(const unsigned short*)(row + s * 8 + t * 2), 0, 0x1100);
+                    w[s][r] = value_pair(both << 4);
+                    w[s][r + 2] = value_pair(both);
                 }
-            float f[2][2][2];
+#else
+                // Codes 8t..8t+7: pairs (0,4), (1,5), then (2,6), (3,7).
+                const u32 eight = *(const u32*)(row + t * 4);
+                w[0][r] = value_pair(eight << 12);
+                w[0][r + 2] = value_pair(eight << 8);
+                w[1][r] = value_pair(eight << 4);
+                w[1][r + 2] = value_pair(eight);
+#endif
+            }
+            float f[2][2];
 #pragma unroll
-            for (int m = 0; m < 2; m++)
+            for (int r = 0; r < 2; r++)
 #pragma unroll
-                for (int r = 0; r < 2; r++)
-#pragma unroll
-                    for (int s = 0; s < 1 + NVFP4; s++) f[m][r][s] = scale_of(scale[m][r] >> ((part * (1 + NVFP4) + s) * 8) & 255);
+                for (int s = 0; s < 1 + NVFP4; s++) f[r][s] = scale_of(scale[r] >> ((part * (1 + NVFP4) + s) * 8) & 255);
 #pragma unroll
             for (int n = 0; n < N_TILES; n++) {
                 u32 b[2][2];
@@ -228,27 +217,24 @@ DEVICE void multiply(const char* stage, float (&total)[2][N_TILES][4]) {
                 b[1][0] = __byte_perm(v.y, v.w, 0x5410);
                 b[1][1] = __byte_perm(v.y, v.w, 0x7632);
 #endif
-#pragma unroll
-                for (int m = 0; m < 2; m++) {
-                    float d[4];
-                    mma_fresh(d, w[m][0], b[0][0], b[0][1]);
+                float d[4];
+                mma_fresh(d, w[0], b[0][0], b[0][1]);
 #if NVFP4
 #pragma unroll
-                    for (int i = 0; i < 4; i++) total[m][n][i] = fmaf(d[i], f[m][i >> 1][0], total[m][n][i]);
-                    mma_fresh(d, w[m][1], b[1][0], b[1][1]);
+                for (int i = 0; i < 4; i++) total[n][i] = fmaf(d[i], f[i >> 1][0], total[n][i]);
+                mma_fresh(d, w[1], b[1][0], b[1][1]);
 #else
-                    mma(d, w[m][1][0], w[m][1][1], w[m][1][2], w[m][1][3], b[1][0], b[1][1]);
+                mma(d, w[1][0], w[1][1], w[1][2], w[1][3], b[1][0], b[1][1]);
 #endif
 #pragma unroll
-                    for (int i = 0; i < 4; i++) total[m][n][i] = fmaf(d[i], f[m][i >> 1][NVFP4], total[m][n][i]);
-                }
+                for (int i = 0; i < 4; i++) total[n][i] = fmaf(d[i], f[i >> 1][NVFP4], total[n][i]);
             }
         }
     }
 }
 
 template <bool UP>
-DEVICE bool run_tile(const MoeArgs& a, char* shared, int* slots, int* room, int row0, int& expert, float (&total)[2][N_TILES][4]) {
+DEVICE bool run_tile(const MoeArgs& a, char* shared, int* slots, int* room, int row0, int& expert, float (&total)[N_TILES][4]) {
     int first;
     wait_for_previous();
     let_next();
@@ -276,20 +262,29 @@ DEVICE bool run_tile(const MoeArgs& a, char* shared, int* slots, int* room, int 
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     cp_wait<0>();
+    __syncthreads();
     return true;
 }
 
 DEVICE bf16 to_bf16(float v) { return (bf16)pack_bf16(v, 0.0f); }
 
-// Grid: (tiles of tokens, inner / 64).
-extern "C" __global__ void __launch_bounds__(THREADS, 2) moe_up(MoeArgs a) {
+// Grid: (tiles of tokens, inner / 64). Warps 0..3 hold gate, warps 4..7 the same rows of up.
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST) moe_up(MoeArgs a) {
     extern __shared__ __align__(128) char shared[];
-    __shared__ int slots[TOKENS], room[8];
-    float total[2][N_TILES][4] = {};
+    __shared__ int slots[TOKENS], room[10];
+    float total[N_TILES][4] = {};
     const int row0 = blockIdx.y * 64;
     int expert;
     if (!run_tile<true>(a, shared, slots, room, row0, expert, total)) return;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    float* ups = (float*)shared + (threadIdx.x & 127);  // [N_TILES * 4][128]
+    if (warp >= 4)
+#pragma unroll
+        for (int n = 0; n < N_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) ups[(n * 4 + i) * 128] = total[n][i];
+    __syncthreads();
+    if (warp >= 4) return;
 #if NVFP4
     const float gate_scale = a.global[0][expert], up_scale = a.global[1][expert];
 #endif
@@ -299,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) moe_up(MoeArgs a) {
         for (int i = 0; i < 4; i++) {
             const int slot = slots[n * 8 + t * 2 + (i & 1)], row = row0 + warp * 16 + g + (i >> 1) * 8;
             if (slot < 0 || row >= a.inner) continue;
-            float gate = total[0][n][i], up = total[1][n][i];
+            float gate = total[n][i], up = ups[(n * 4 + i) * 128];
 #if NVFP4
             gate *= gate_scale;
             up *= up_scale;
@@ -317,10 +312,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) moe_up(MoeArgs a) {
 }
 
 // Grid: (tiles of tokens, width / 128).
-extern "C" __global__ void __launch_bounds__(THREADS, 2) moe_down(MoeArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST) moe_down(MoeArgs a) {
     extern __shared__ __align__(128) char shared[];
-    __shared__ int slots[TOKENS], room[8];
-    float total[2][N_TILES][4] = {};
+    __shared__ int slots[TOKENS], room[10];
+    float total[N_TILES][4] = {};
     const int row0 = blockIdx.y * 128;
     int expert;
     if (!run_tile<false>(a, shared, slots, room, row0, expert, total)) return;
@@ -332,18 +327,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) moe_down(MoeArgs a) {
     for (int n = 0; n < N_TILES; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int slot = slots[n * 8 + t * 2 + (i & 1)];
-            if (slot < 0) continue;
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                const int row = row0 + m * 64 + warp * 16 + g + (i >> 1) * 8;
-                if (row >= a.width) continue;
-                float v = total[m][n][i];
+            const int slot = slots[n * 8 + t * 2 + (i & 1)], row = row0 + warp * 16 + g + (i >> 1) * 8;
+            if (slot < 0 || row >= a.width) continue;
+            float v = total[n][i];
 #if NVFP4
-                v *= scale;
+            v *= scale;
 #endif
-                a.out[(long long)slot * a.width + row] = to_bf16(v);
-            }
+            a.out[(long long)slot * a.width + row] = to_bf16(v);
         }
 }
 

@@ -73,7 +73,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
     const int begin = split * tiles / a.splits, end = (split + 1) * tiles / a.splits;
     const float to_log2 = a.scale * 1.4426950408889634f;
 
-    let_next();
     int rows = prefetch_rows(a, sequence, begin);
     int rows_next = prefetch_rows(a, sequence, begin + 1);
     const bf16* q_from = a.q + ((long long)sequence * 64 + first_head) * DIM;
@@ -198,6 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
         if (tile + 2 < end) load_tile(a, kv + ((tile - begin) & 1) * KV_BYTES, rows);
         cp_commit();
     }
+    let_next();  // not earlier: blocks of the merge would take room from this kernel
     cp_wait<0>();
     __syncthreads();
 #pragma unroll

@@ -3,7 +3,7 @@
 // a is the exact sum of three bf16 terms (24 bits = 3 x 8), so three bf16 products are the products of an f32 FMA. What
 // remains is the sum: the tensor-core accumulator, which truncates, is emptied into f32 registers every PROMOTE of K.
 //
-// TERMS 1..3, STAGES: set by kernels.toml. 256 threads, 128 x 128 outputs a block, K a multiple of 8.
+// TERMS 1..3, STAGES, STEP (of K a stage: 32 or 64): set by kernels.toml. 256 threads, 128 x 128 outputs a block, K a multiple of 8.
 #include "ptx.cuh"
 
 struct GemmArgs {
@@ -15,19 +15,21 @@ struct GemmArgs {
 };
 
 #define BLOCK 128
-#define STEP 32  // of K: 64 bytes a row
+#define CHUNKS (STEP / 8)  // of 16 bytes, in a row
 #define PROMOTE 64
 #define OPERAND (BLOCK * STEP * 2)
 #define STAGE_BYTES ((TERMS + 1) * OPERAND)
 #define BAND 8  // blocks of rows that share their columns of w in the L2 cache
 
-// Rows of 64 bytes: two make up all 32 banks; the chunks of every second pair lie permuted.
-DEVICE int swizzled(int row, int chunk) { return row * 64 + ((chunk ^ ((row >> 1) & 3)) << 4); }
+// Rows of 64 bytes: two make up all 32 banks; the chunks of every second pair lie permuted. Rows of 128: each one's do.
+DEVICE int swizzled(int row, int chunk) {
+    return row * (STEP * 2) + ((chunk ^ (STEP == 32 ? (row >> 1) & 3 : row & 7)) << 4);
+}
 
 DEVICE void load_operand(char* to, const bf16* from, int first, int rows, int k, int k0) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int at = threadIdx.x + i * 256, row = at >> 2, chunk = at & 3;
+    for (int i = 0; i < BLOCK * CHUNKS / 256; i++) {
+        int at = threadIdx.x + i * 256, row = at / CHUNKS, chunk = at % CHUNKS;
         bool valid = first + row < rows && k0 + chunk * 8 < k;
         cp_async(to + swizzled(row, chunk), from + (valid ? (long long)(first + row) * k + k0 + chunk * 8 : 0), valid);
     }
@@ -85,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) split_gemm(GemmArgs g) {
         const char* in = shared + stage * STAGE_BYTES;
         const char* w = in + TERMS * OPERAND;
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; half < STEP / 16; half++) {
             u32 y[4][4];
 #pragma unroll
             for (int n = 0; n < 4; n++)

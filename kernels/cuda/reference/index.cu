@@ -1,5 +1,5 @@
 // Index scores (spec 2.8) from E4M3 codes and their exact selection, one thread an output, sums in order of dims and heads. ACC is
-// the type of the sums. Every slot of the table is walked: those past the visible keys are -inf.
+// the type of the sums. PRODUCT_BF16: each q.k is rounded to bf16, to nearest even, before relu, as that contract says. Every slot of the table is walked: those past the visible keys are -inf.
 #define INFINITY __int_as_float(0x7f800000)
 
 struct IndexArgs {
@@ -41,6 +41,11 @@ extern "C" __global__ void index_logits(IndexArgs a) {
         const unsigned char *q = a.q + (sequence * 64 + h) * 128, *k = a.keys + slot * 128;
         ACC product = 0;
         for (int d = 0; d < 128; d++) product += (ACC)e4m3(q[d]) * (ACC)e4m3(k[d]);
+#if PRODUCT_BF16
+        unsigned bits = __float_as_uint((float)product);
+        bits += 0x7fff + (bits >> 16 & 1);
+        product = (ACC)__uint_as_float(bits & 0xffff0000u);
+#endif
         if (product < 0) product = 0;
         sum += product * (ACC)(a.weight[sequence * 64 + h] * a.q_scale[sequence * 64 + h]);
     }

@@ -106,7 +106,7 @@ impl Moe {
     pub fn run(&self, device: &Device, call: &MoeCall<'_>) -> Result<()> {
         let (t, k, e) = (call.tokens as usize, call.picks as usize, call.experts as usize);
         let (w, i) = (call.width as usize, call.inner as usize);
-        let fits = |n: usize| n > 0 && n % SLAB == 0 && n <= 1 << 16;
+        let fits = |n: usize| n > 0 && n.is_multiple_of(SLAB) && n <= 1 << 16;
         if t == 0 || t > 1 << 16 || k == 0 || k > 64 || e == 0 || e > 4096 || !fits(w) || !fits(i) {
             let found = format!("{t} tokens, {k} of {e} experts, {w} by {i}");
             return Err(Error::input("routed experts on the GPU cannot take these sizes").found(found));

@@ -12,6 +12,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "diff/src/quad/simd_512.rs",
     "diff/src/split/simd.rs",
     "kernels/src/cuda/ceiling.rs",
+    "kernels/src/cuda/compressor.rs",
     "kernels/src/cuda/device.rs",
     "kernels/src/cuda/gemm.rs",
     "kernels/src/cuda/index.rs",

@@ -1,6 +1,6 @@
 //! The three operations in f64 on the CPU, from the formulas, for small shapes.
 
-use crate::numbers::from_bf16;
+use crate::numbers::{from_bf16, to_bf16};
 
 fn dot(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     a.zip(b).map(|(x, y)| x * y).sum()
@@ -84,8 +84,8 @@ fn e4m3(code: u8) -> f64 {
     if code & 128 == 0 { value } else { -value }
 }
 
-/// Index scores of the visible keys of all sequences (spec 2.8).
-pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize) -> Vec<f64> {
+/// Index scores of the visible keys of all sequences (spec 2.8); `rounded`: each q.k is rounded to bf16.
+pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize, rounded: bool) -> Vec<f64> {
     let mut out = Vec::new();
     for (s, visible) in host.visible.iter().enumerate() {
         for key in 0..*visible as usize {
@@ -94,6 +94,7 @@ pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize) 
             for h in s * 64..(s + 1) * 64 {
                 let codes = |of: &[u8], at: usize| of[at * 128..][..128].iter().map(|c| e4m3(*c)).collect::<Vec<_>>();
                 let product = dot(codes(&host.q, h).into_iter(), codes(&host.keys, slot).into_iter());
+                let product = if rounded { f64::from(from_bf16(to_bf16(product as f32))) } else { product };
                 sum += product.max(0.0) * f64::from(host.weight[h] * host.q_scale[h]);
             }
             out.push(sum * f64::from(host.key_scale[slot]));
@@ -143,6 +144,49 @@ pub(crate) fn experts(host: &crate::moe::Host) -> Vec<f64> {
         for r in 0..width {
             out[token * width + r] += times(2, r, &act);
         }
+    }
+    out
+}
+
+/// Entries of a compressor (spec 2.7), nothing rounded.
+pub(crate) fn entries(host: &crate::compressor::Host) -> Vec<f64> {
+    let wide = |bits: &[u16]| -> Vec<f64> { bits.iter().map(|b| f64::from(from_bf16(*b))).collect() };
+    let (width, dims, ratio) = (host.width as usize, host.dims as usize, host.ratio as usize);
+    let columns = dims * if host.overlap { 2 } else { 1 };
+    let (x, w) = (wide(&host.x), wide(&host.w));
+    let value = |token: usize, output: usize| {
+        dot(x[token * width..][..width].iter().copied(), w[output * width..][..width].iter().copied())
+    };
+    let mut out = Vec::new();
+    for window in 0..x.len() / width / ratio {
+        let mut entry: Vec<f64> = (0..dims)
+            .map(|d| {
+                // (token, column): the window before in series 0, this one in the last series.
+                let own = if host.overlap { dims + d } else { d };
+                let before = (host.overlap && window > 0).then(|| (window - 1) * ratio..window * ratio);
+                let slots: Vec<(usize, usize)> = before
+                    .into_iter()
+                    .flatten()
+                    .map(|t| (t, d))
+                    .chain((window * ratio..(window + 1) * ratio).map(|t| (t, own)))
+                    .collect();
+                let z = |(t, c): &(usize, usize)| value(*t, columns + c) + f64::from(host.ape[t % ratio * columns + c]);
+                let e: Vec<f64> = slots.iter().map(|s| z(s).exp()).collect();
+                let pooled = dot(e.iter().copied(), slots.iter().map(|(t, c)| value(*t, *c)));
+                pooled / e.iter().sum::<f64>()
+            })
+            .collect();
+        let mean = entry.iter().map(|v| v * v).sum::<f64>() / dims as f64 + f64::from(1e-6_f32);
+        entry.iter_mut().zip(&host.norm).for_each(|(v, w)| *v *= f64::from(*w) / mean.sqrt());
+        let rope = host.rope as usize;
+        for pair in 0..rope / 2 {
+            let at = dims - rope + 2 * pair;
+            let turn = &host.turns[(window * rope / 2 + pair) * 2..][..2];
+            let (c, s, even, odd) = (f64::from(turn[0]), f64::from(turn[1]), entry[at], entry[at + 1]);
+            entry[at] = even * c - odd * s;
+            entry[at + 1] = even * s + odd * c;
+        }
+        out.extend(entry);
     }
     out
 }

@@ -12,7 +12,7 @@ use crate::timing::median;
 use crate::{Suite, exact};
 
 /// Images and bounds: exact products with f32 sums; one operand rounded once.
-const IMAGES: [(&str, f64); 2] = [("split-gemm-3", 4e-7), ("split-gemm-1", 4e-3)];
+const IMAGES: [(&str, f64); 3] = [("split-gemm-3", 4e-7), ("split-gemm-3-wide", 4e-7), ("split-gemm-1", 4e-3)];
 
 struct Operands {
     a: Buffer,
@@ -57,7 +57,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
         let gemm = load(name)?;
         let mut cases =
             [("c", bound), ("c, one sign", bound)].map(|(quantity, bound)| Cases::new(name, quantity, bound));
-        for seed in 0..20 {
+        for seed in 0..suite.seeds {
             let mut random = Random::new(seed + 201);
             let small = seed < 5;
             let most = if small { 60 } else { 500 };

@@ -11,8 +11,13 @@ use crate::numbers::Random;
 use crate::timing::median;
 use crate::{Suite, exact};
 
-/// Images and bounds: exact products, f32 sums.
-const IMAGES: [(&str, f64); 2] = [("index-fp8", 1e-6), ("index-fp8-full", 1e-6)];
+/// Images, their counterparts with f64 sums, and bounds: exact products, f32 sums. Where each q.k is rounded to bf16 the counterpart
+/// rounds it too.
+const IMAGES: [(&str, &str, f64); 3] = [
+    ("index-fp8", "naive-index-f64", 1e-6),
+    ("index-fp8-bf16", "naive-index-bf16-f64", 1e-6),
+    ("index-fp8-full", "naive-index-f64", 1e-6),
+];
 
 /// Codes of a head.
 const HEAD: usize = 128;
@@ -165,14 +170,14 @@ fn shape(random: &mut Random, seed: u64) -> (u32, u32, Vec<i32>, u32) {
 pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| IndexLogits::new(&suite.loader.load(device, name)?);
-    let (naive, exactly) = (load("naive-index-f32")?, load("naive-index-f64")?);
+    let naive = load("naive-index-f32")?;
     let plain = Select::new(&suite.loader.load(device, "naive-index-f32")?)?;
     let select = Select::new(&suite.loader.load(device, "select")?)?;
     let mut sets = Cases::new("select", "chosen keys that differ", 0.0);
-    for (name, bound) in IMAGES {
-        let index = load(name)?;
+    for (name, counterpart, bound) in IMAGES {
+        let (index, exactly) = (load(name)?, load(counterpart)?);
         let mut cases = Cases::new(name, "logits", bound);
-        for seed in 0..20 {
+        for seed in 0..suite.seeds {
             let mut random = Random::new(seed + 301);
             let (page, table_pages, visible, topk) = shape(&mut random, seed);
             let mut host = host(&mut random, visible.len(), page as usize, table_pages as usize, visible, false);
@@ -191,7 +196,11 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
             let found = it.logits(device, &index, &host.visible)?;
             cases.add(&found, &right, &other, &what);
             if seed < 5 && !right.is_empty() {
-                cases.add_cpu(&found, &exact::index(&host, page as usize, table_pages as usize), &what);
+                cases.add_cpu(
+                    &found,
+                    &exact::index(&host, page as usize, table_pages as usize, name == "index-fp8-bf16"),
+                    &what,
+                );
             }
             if name == "index-fp8" {
                 let ours = it.chosen(device, &select, 0xff)?;
@@ -243,7 +252,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
         let mut table = Vec::new();
         for round in 0..2 {
             let mut at = 0;
-            for (name, _) in IMAGES {
+            for (name, _, _) in IMAGES {
                 if name == "index-fp8-full" && shared {
                     continue;
                 }

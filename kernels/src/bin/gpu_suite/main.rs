@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports what it measures")]
 
 mod cases;
+mod compressor;
 mod exact;
 mod gemm;
 mod index;
@@ -30,23 +31,29 @@ struct Suite {
     loader: Loader,
     peers: Peers,
     evidence: Evidence,
+    seeds: u64,
 }
 
-/// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT]`.
+/// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
+/// the parts whose name holds the word, are for a run under a memory checker.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
     date: String,
     peers: Option<PathBuf>,
+    seeds: u64,
+    parts: String,
 }
 
 fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let usage = || Error::usage("usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT]");
+    let usage = || {
+        Error::usage("usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]")
+    };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers"].contains(&name.as_str()) {
+        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts"].contains(&name.as_str()) {
             return Err(usage().found(name));
         }
         found.insert(name, value);
@@ -57,6 +64,8 @@ fn args() -> Result<Args> {
         out: take("--out").ok_or_else(usage)?.into(),
         date: take("--date").ok_or_else(usage)?,
         peers: take("--peers").map(Into::into),
+        seeds: take("--seeds").map_or(Ok(20), |n| n.parse().map_err(|_| usage().found(n)))?,
+        parts: take("--parts").unwrap_or_default(),
     })
 }
 
@@ -95,23 +104,25 @@ fn run() -> Result<bool> {
         correctness: Vec::new(),
         speed: Vec::new(),
     };
-    let mut suite = Suite { device, loader, peers, evidence };
+    let mut suite = Suite { device, loader, peers, evidence, seeds: args.seeds };
     // The file is written after each part: a part that fails leaves those before it.
-    let parts: [(&str, fn(&mut Suite) -> Result<()>); 11] = [
+    let parts: [(&str, fn(&mut Suite) -> Result<()>); 13] = [
         ("ceilings", timing::ceilings),
         ("index correctness", index::correctness),
         ("moe correctness", moe::correctness),
+        ("compressor correctness", compressor::correctness),
         ("mhc correctness", mhc::correctness),
         ("mla correctness", mla::correctness),
         ("gemm correctness", gemm::correctness),
         ("index speed", index::speed),
         ("moe speed", moe::speed),
+        ("compressor speed", compressor::speed),
         ("mhc speed", mhc::speed),
         ("mla speed", mla::speed),
         ("gemm speed", gemm::speed),
     ];
     let mut broken = Vec::new();
-    for (name, part) in parts {
+    for (name, part) in parts.into_iter().filter(|(name, _)| name.contains(&args.parts)) {
         let start = std::time::Instant::now();
         if let Err(error) = part(&mut suite) {
             eprintln!("{name}: {error}");

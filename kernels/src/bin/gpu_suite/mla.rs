@@ -88,7 +88,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
         }
         let mla = load(name)?;
         let mut cases = Cases::new(name, "out", bound);
-        for seed in 0..20 {
+        for seed in 0..suite.seeds {
             let mut random = Random::new(seed + 101);
             let small = seed < 5;
             let batch = 1 + random.below(if small { 2 } else { 6 });

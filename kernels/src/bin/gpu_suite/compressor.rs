@@ -1,0 +1,227 @@
+//! K5, the compressor.
+
+use std::collections::BTreeMap;
+
+use karat_kernels::cuda::{Buffer, CompressCall, Compressor, Device};
+use karat_kernels::evidence::SpeedRow;
+use karat_model::Result;
+
+use crate::cases::{Cases, wide};
+use crate::numbers::{Random, from_bf16};
+use crate::timing::median;
+use crate::{Suite, exact};
+
+/// Images and bounds of the entries: three bf16 roundings, and those of the rows.
+const IMAGES: [(&str, f64); 2] = [("compress", 3.4e-3), ("compress-bf16", 4.6e-3)];
+
+/// Columns of x in the released model.
+const WIDTH: u32 = 4096;
+
+/// What the host knows of the operands.
+pub(crate) struct Host {
+    pub(crate) x: Vec<u16>,
+    pub(crate) w: Vec<u16>,
+    pub(crate) ape: Vec<f32>,
+    pub(crate) norm: Vec<f32>,
+    pub(crate) turns: Vec<f32>,
+    pub(crate) width: u32,
+    pub(crate) dims: u32,
+    pub(crate) ratio: u32,
+    pub(crate) overlap: bool,
+    pub(crate) rope: u32,
+}
+
+struct Operands {
+    x: Buffer,
+    w: Buffer,
+    ape: Buffer,
+    norm: Buffer,
+    turns: Buffer,
+    rows: Buffer,
+    pooled: Buffer,
+    scale: Buffer,
+    entries: Buffer,
+}
+
+impl Host {
+    fn new(random: &mut Random, tokens: u32, width: u32, dims: u32, ratio: u32, overlap: bool) -> Self {
+        let columns = dims * if overlap { 2 } else { 1 };
+        let windows = tokens / ratio;
+        // Rows of deviation about 1.
+        let gain = 1.0 / (width as f32).sqrt();
+        let w = random.f32s((2 * columns * width) as usize, gain).iter().map(|v| crate::numbers::to_bf16(*v)).collect();
+        let rope = 64;
+        let turns = (0..windows * rope / 2).flat_map(|i| {
+            let angle = f64::from(i % (rope / 2) + 1) * f64::from(i / (rope / 2)) * 0.37;
+            [angle.cos() as f32, angle.sin() as f32]
+        });
+        Self {
+            x: random.bf16s((tokens * width) as usize),
+            w,
+            ape: random.f32s((ratio * columns) as usize, 1.0),
+            norm: (0..dims).map(|_| 1.0 + 0.2 * random.normal()).collect(),
+            turns: turns.collect(),
+            width,
+            dims,
+            ratio,
+            overlap,
+            rope,
+        }
+    }
+
+    fn tokens(&self) -> u32 {
+        (self.x.len() / self.width as usize) as u32
+    }
+
+    fn windows(&self) -> u32 {
+        self.tokens() / self.ratio
+    }
+}
+
+impl Operands {
+    fn new(device: &Device, host: &Host) -> Result<Self> {
+        let (tokens, windows, dims) = (host.tokens() as usize, host.windows() as usize, host.dims as usize);
+        let columns = dims * if host.overlap { 2 } else { 1 };
+        Ok(Self {
+            x: device.upload(&host.x)?,
+            w: device.upload(&host.w)?,
+            ape: device.upload(&host.ape)?,
+            norm: device.upload(&host.norm)?,
+            turns: device.upload(&host.turns)?,
+            rows: device.alloc(tokens * 2 * columns * 4, 0xff)?,
+            pooled: device.alloc(windows * dims * 4, 0xff)?,
+            scale: device.alloc(windows * 4, 0xff)?,
+            entries: device.alloc(windows * dims * 4, 0xff)?,
+        })
+    }
+
+    fn call<'a>(&'a self, host: &Host, x: &'a Buffer) -> CompressCall<'a> {
+        CompressCall {
+            x,
+            w: &self.w,
+            ape: &self.ape,
+            norm: &self.norm,
+            turns: &self.turns,
+            rows: &self.rows,
+            pooled: &self.pooled,
+            scale: &self.scale,
+            entries: &self.entries,
+            tokens: host.tokens(),
+            width: host.width,
+            dims: host.dims,
+            overlap: host.overlap,
+            ratio: host.ratio,
+            rope: host.rope,
+            base: 0,
+            first_token: 0,
+            first_window: 0,
+            windows: host.windows(),
+        }
+    }
+
+    fn poison(&self, device: &Device) -> Result<()> {
+        [&self.rows, &self.pooled, &self.scale, &self.entries].into_iter().try_for_each(|b| device.fill(b, 0xff))
+    }
+
+    /// Poisons everything that is written, runs, and gives back the entries.
+    fn output(&self, device: &Device, compressor: &Compressor, host: &Host, naive: bool) -> Result<Vec<f64>> {
+        self.poison(device)?;
+        compressor.run(device, &self.call(host, &self.x))?;
+        if naive {
+            return Ok(wide(&device.download::<f32>(&self.entries)?));
+        }
+        let bits = device.download::<u16>(&self.entries)?;
+        Ok(bits[..bits.len() / 2].iter().map(|b| f64::from(from_bf16(*b))).collect())
+    }
+
+    /// The same in two calls, cut after `cut` tokens: the second one pools all windows.
+    fn in_two(&self, device: &Device, compressor: &Compressor, host: &Host, cut: u32) -> Result<Vec<f64>> {
+        self.poison(device)?;
+        let (head, tail) = host.x.split_at((cut * host.width) as usize);
+        let (head, tail) = (device.upload(head)?, device.upload(tail)?);
+        compressor.run(device, &CompressCall { tokens: cut, windows: 0, ..self.call(host, &head) })?;
+        let rest = host.tokens() - cut;
+        compressor.run(device, &CompressCall { tokens: rest, first_token: cut, ..self.call(host, &tail) })?;
+        let bits = device.download::<u16>(&self.entries)?;
+        Ok(bits[..bits.len() / 2].iter().map(|b| f64::from(from_bf16(*b))).collect())
+    }
+}
+
+pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+    let device = &suite.device;
+    let load = |name: &str| Compressor::new(&suite.loader.load(device, name)?);
+    let (naive, exactly) = (load("naive-compress-f32")?, load("naive-compress-f64")?);
+    for (name, bound) in IMAGES {
+        let compressor = load(name)?;
+        let mut cases = Cases::new(name, "entries", bound);
+        let mut chunked = Cases::new(name, "entries that a cut changes", 0.0);
+        for seed in 0..suite.seeds {
+            let mut random = Random::new(seed + 501);
+            let small = seed < 5;
+            let (dims, overlap) = [(512, true), (128, true), (512, false)][seed as usize % 3];
+            let ratio = if overlap { 2 + random.below(4) } else { [16, 128][seed as usize % 2] };
+            let windows = 1 + random.below(if small { 4 } else { 60 });
+            let tokens = windows * ratio + random.below(ratio);
+            let width = 8 * (1 + random.below(if small { 20 } else { 200 }));
+            let host = Host::new(&mut random, tokens, width, dims, ratio, overlap);
+            let it = Operands::new(device, &host)?;
+            let what =
+                format!("seed {seed}: {tokens} tokens by {width}, {dims} dims, windows of {ratio}, overlap {overlap}");
+            let right = it.output(device, &exactly, &host, true)?;
+            let plain = it.output(device, &naive, &host, true)?;
+            let found = it.output(device, &compressor, &host, false)?;
+            cases.add(&found, &right, &plain, &what);
+            if small {
+                cases.add_cpu(&found, &exact::entries(&host), &what);
+            }
+            let cut = 1 + random.below(tokens - 1);
+            let again = it.in_two(device, &compressor, &host, cut)?;
+            let differ = again.iter().zip(&found).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+            chunked.add(&[differ as f64], &[0.0], &[0.0], &format!("{what}, cut after {cut}"));
+        }
+        suite.evidence.correctness.extend([cases.row(), chunked.row()]);
+    }
+    Ok(())
+}
+
+pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+    let device = &suite.device;
+    for (tokens, dims, ratio) in [(8192_u32, 512_u32, 4_u32), (8192, 512, 128), (8192, 128, 4), (512, 512, 4)] {
+        let mut random = Random::new(57);
+        let host = Host::new(&mut random, tokens, WIDTH, dims, ratio, ratio == 4);
+        let it = Operands::new(device, &host)?;
+        let inputs: Vec<Buffer> =
+            (0..3).map(|_| device.upload(&random.bf16s((tokens * WIDTH) as usize))).collect::<Result<_>>()?;
+        let mut table = Vec::new();
+        for round in 0..2 {
+            for (at, (name, _)) in IMAGES.iter().enumerate() {
+                let compressor = Compressor::new(&suite.loader.load(device, name)?)?;
+                let us = median(device, 6, |i| compressor.run(device, &it.call(&host, &inputs[i % 3])))?;
+                if round == 1 {
+                    let row: &mut SpeedRow = &mut table[at];
+                    row.us_again = us;
+                    continue;
+                }
+                let outputs = f64::from(2 * dims * if ratio == 4 { 2 } else { 1 });
+                let (t, w) = (f64::from(tokens), f64::from(WIDTH));
+                table.push(SpeedRow {
+                    image: (*name).to_string(),
+                    operation: "compress".to_string(),
+                    shape: format!("{tokens} tokens by {WIDTH}, {dims} dims, windows of {ratio}"),
+                    us,
+                    us_again: f64::NAN,
+                    tb_s: 2.0 * (t * w + outputs * w + t / f64::from(ratio) * f64::from(dims)) / us / 1e6,
+                    tflop_s: 2.0 * t * w * outputs / us / 1e6,
+                    peers: BTreeMap::new(),
+                });
+            }
+            if round == 0 {
+                let peers = suite.peers.time(&format!("compress {tokens} {dims} {ratio}"))?;
+                table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
+            }
+        }
+        crate::timing::print(&table);
+        suite.evidence.speed.extend(table);
+    }
+    Ok(())
+}
