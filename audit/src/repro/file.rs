@@ -33,7 +33,7 @@ pub(super) fn safetensors(tensors: &[(String, Tensor)]) -> Vec<u8> {
     header.insert("__metadata__".to_string(), json!({"format": "karat-repro/1"}));
     let mut text = Value::Object(header).to_string();
     // Values begin at a multiple of eight.
-    while text.len() % 8 != 0 {
+    while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
     let mut out = (text.len() as u64).to_le_bytes().to_vec();

@@ -119,7 +119,7 @@ pub(crate) fn experts(host: &crate::moe::Host) -> Vec<f64> {
             }
         };
         let value = |c: usize| {
-            let code = m.codes[(at + c) / 2] >> (c % 2 * 4);
+            let code = m.codes[usize::midpoint(at, c)] >> (c % 2 * 4);
             let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
             if code & 8 == 0 { size } else { -size }
         };

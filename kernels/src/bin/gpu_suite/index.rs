@@ -157,7 +157,7 @@ impl Operands {
 
 /// What one seed asks: page, pages of a table, visible keys, best of how many.
 fn shape(random: &mut Random, seed: u64) -> (u32, u32, Vec<i32>, u32) {
-    let page = if seed % 2 == 0 { 64 } else { 256 };
+    let page = if seed.is_multiple_of(2) { 64 } else { 256 };
     let batch = 1 + random.below(if seed < 5 { 2 } else { 5 });
     let most = if seed < 5 { 6 } else { 300 };
     let table_pages = 1 + random.below(most * 64 / page);
