@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::judge::recall::SEARCHED;
-use crate::{Candidate, FlipRow, PatchRow, RecallRow, Row, Scenario, TapRow, TokenRow, Verdict};
+use crate::{Candidate, DerivationRow, FlipRow, PatchRow, RecallRow, Row, Scenario, TapRow, TokenRow, Verdict};
 
 type Names = (String, String);
 
@@ -96,6 +96,21 @@ fn run(conversations: &[Names], seed: u64) -> Bundle {
             });
         }
     }
+    // One rounding is the same for all, one was measured on each conversation by itself.
+    for order in [7, 1021] {
+        let row = |term: &str, names: Option<&Names>| DerivationRow {
+            scenario: names.map_or(String::new(), |n| n.0.clone()),
+            sequence: names.map_or(String::new(), |n| n.1.clone()),
+            term: term.into(),
+            order,
+            cost: names.map_or(0.5, |n| value(&format!("cost{order}"), n)),
+            ..DerivationRow::default()
+        };
+        if !conversations.is_empty() {
+            out.derivations.push(row("weight", None));
+        }
+        out.derivations.extend(conversations.iter().map(|names| row("operand", Some(names))));
+    }
     out.flips.sort_by_key(|f| ["0", "2", "head"].iter().position(|l| *l == f.layer));
     for patch in ["fast", "new"] {
         let ran = conversations.iter().filter(|n| value(patch, n) > 0.4);
@@ -148,7 +163,7 @@ fn files(bundle: &Bundle) -> Vec<String> {
     }
     let b = bundle;
     let verdict = serde_json::to_string(&b.verdict).unwrap();
-    vec![csv(&b.taps), csv(&b.tokens), csv(&b.flips), csv(&b.recall), csv(&b.patches), verdict]
+    vec![csv(&b.taps), csv(&b.derivations), csv(&b.tokens), csv(&b.flips), csv(&b.recall), csv(&b.patches), verdict]
 }
 
 fn joined(name: &str, of: &[(String, Bundle)]) -> (String, Bundle) {
@@ -213,6 +228,8 @@ fn what_is_no_part_of_one_run_is_refused_by_name() {
     assert!(change(|b| b.run.candidate.claims = "f32".into()).contains("the candidate differs"));
     assert!(change(|b| b.run.seeds = [("a".to_string(), 1)].into()).contains("the seeds differ"));
     assert!(change(|b| b.patches[0].claimed_error = 1.0).contains("the patches differ"));
+    let e = change(|b| b.derivations.push(DerivationRow { sequence: "nobody".into(), ..DerivationRow::default() }));
+    assert!(e.contains("p2 has rows of conversation nobody"), "{e}");
     let e = change(|b| b.taps.push(TapRow { sequence: "nobody".into(), ..TapRow::default() }));
     assert!(e.contains("p2 has rows of conversation nobody"), "{e}");
     merge(&good).unwrap();
