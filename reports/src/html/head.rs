@@ -103,6 +103,7 @@ fn in_short(bundle: &Bundle, layers: &[Layer<'_>]) -> Markup {
             dt { "Costliest patch" }
             dd {
                 a href="#patches" { (name(&p.patch)) } ": added KL " (maybe(p.added_kl))
+                @if p.added_kl <= Some(0.0) { " (no patch adds any)" }
                 @if let Some(n) = p.added_flips { ", changed most likely ids added " (data(n as f64)) }
             }
         }

@@ -77,7 +77,7 @@ pub(super) fn heat(bundle: &Bundle, layers: &[Layer<'_>], set: Option<&str>) -> 
     let heat = facts::heat(bundle, layers, set)?;
     let svg = plot::heat(&heat)?;
     let most = (heat.most() > 0).then(|| {
-        html! { " The darkest field has " (asked(heat.most() as f64, &format!("most changed; step={}; set={}", heat.step, crate::text::clean(heat.set, crate::text::NAME)))) " of them." }
+        html! { " The fullest field has " (asked(heat.most() as f64, &format!("most changed; step={}; set={}", heat.step, crate::text::clean(heat.set, crate::text::NAME)))) " of them." }
     });
     let step = asked(heat.step as f64, "positions a column");
     let rows: Vec<Markup> = heat
