@@ -13,7 +13,7 @@ pub(crate) fn by_layer(layers: &[Layer<'_>]) -> Option<String> {
     // Predicted, allowed and floor are in the gate's unit: drawn where that is the unit of the lines.
     let inherited = series(|l| l.out?.inherited);
     let injected = series(|l| l.out?.injected);
-    let floor = series(|l| l.floor());
+    let floor = series(|l| l.floor().filter(|v| *v > 0.0));
     let band: Vec<(f64, f64, f64)> = layers
         .iter()
         .enumerate()
