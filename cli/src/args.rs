@@ -218,6 +218,9 @@ pub(crate) struct Recall {
     /// End the run as soon as a sequential test of the margin has decided (wrong one time in 20 at most)
     #[arg(long, conflicts_with = "golden")]
     pub(crate) stop_early: bool,
+    /// Ask only part I of N of the conversations; karat merge puts the parts together
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["stop_early", "endpoint"])]
+    pub(crate) partition: Option<String>,
     /// Write a bundle here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
