@@ -377,8 +377,27 @@ pub(crate) struct Doctor {
     /// Environment variable that holds the key which the proxy wants
     #[arg(long, value_name = "VARIABLE", default_value = "KARAT_API_KEY")]
     pub(crate) key_env: String,
-    #[arg(long, hide = true, value_name = "CONFIG")]
-    pub(crate) plan: Option<String>,
+    /// Say instead what an audit of the model with this config.json would take: bytes, time and memory, a prediction with its
+    /// arithmetic
+    #[arg(long, value_name = "CONFIG", conflicts_with = "proxy")]
+    pub(crate) plan: Option<PathBuf>,
+    /// What is planned for.
+    #[command(flatten)]
+    pub(crate) plan_of: PlanOf,
+}
+
+/// The audit that `karat doctor --plan` is about.
+#[derive(Debug, Args)]
+pub(crate) struct PlanOf {
+    /// With --plan: conversations
+    #[arg(long, value_name = "N", default_value_t = 24, requires = "plan")]
+    pub(crate) plan_conversations: usize,
+    /// With --plan: tokens of each conversation
+    #[arg(long, value_name = "N", default_value_t = 16_384, requires = "plan")]
+    pub(crate) plan_tokens: usize,
+    /// With --plan: speed patches
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "plan")]
+    pub(crate) plan_patches: usize,
 }
 
 /// `karat scenario`.
