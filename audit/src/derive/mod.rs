@@ -130,7 +130,7 @@ pub(crate) fn of(
     let start = std::time::Instant::now();
     let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
     let x = walk.x.values()?;
-    let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts);
+    let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts, &x.rows);
     let mut see = noise::Noise::new(l, noise::Sizes::of(&terms), on_x);
     golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
     let predicted = Predicted { rows: see.seen, terms };
