@@ -117,7 +117,7 @@ impl Visitor for Pick<'_> {
     }
 }
 
-impl<'a> SampledGolden<'a> {
+impl SampledGolden<'_> {
     fn lock(&self) -> std::sync::MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,17 +157,6 @@ impl<'a> SampledGolden<'a> {
         Ok(all)
     }
 
-    /// Golden's own rows where the candidate's pages have theirs.
-    fn own(&self, l: u16, seq: u32, pages: &Pages, golden: &Recorder) -> Option<Pages> {
-        let get = |tap| golden.get(Site::layer(l, tap), seq);
-        let kv = get(Tap::AttnKv)?;
-        let rows: Vec<RowId> = pages.positions.iter().map(|pos| RowId::new(seq, *pos)).collect();
-        let values = |tensor: &Tensor| tensor.as_f32("KV rows").map(<[f32]>::to_vec).unwrap_or_default();
-        let window = values(align::gather(&kv.rows, &kv.tensor, &rows)?.as_ref());
-        let of = |tap| get(tap).map(|r| values(&r.tensor)).unwrap_or_default();
-        Some(Pages { positions: pages.positions.clone(), window, entries: of(Tap::AttnCkv), keys: of(Tap::AttnIndexK) })
-    }
-
     /// R(x') at the lane's rows, and what the pages are worth. `own`: what R(x) left; `x`: its streams at these rows.
     fn on_pages(&self, layer: &dyn Layer, l: u16, lane: &mut Lane<'_>, own: &Own, x: &Streams) -> Result<()> {
         let config = self.golden.config();
@@ -179,7 +168,7 @@ impl<'a> SampledGolden<'a> {
         let mut mended = theirs.clone();
         let mut found = Vec::new();
         for (seq, pages) in &theirs {
-            let Some(ours) = self.own(l, *seq, pages, &own.kv) else { continue };
+            let Some(ours) = golden_rows(l, *seq, pages, &own.kv) else { continue };
             let mut judged = Vec::new();
             for (part, tap, width, made_of) in kept.parts() {
                 let (theirs, ours) = (pages.rows(part), ours.rows(part));
@@ -196,7 +185,7 @@ impl<'a> SampledGolden<'a> {
                     let places = result.bad.iter().filter_map(|(name, _)| names.binary_search(name).ok());
                     if let Some(to) = to {
                         places.for_each(|at| {
-                            to[at * width..(at + 1) * width].copy_from_slice(&ours[at * width..(at + 1) * width])
+                            to[at * width..(at + 1) * width].copy_from_slice(&ours[at * width..(at + 1) * width]);
                         });
                     }
                 }
@@ -213,7 +202,7 @@ impl<'a> SampledGolden<'a> {
         }
         for found in &mut found {
             let fixed = instead.as_ref().map_or(&seen, |(again, _)| again);
-            let all = shares::Lanes { on_x: &own.rows, on_x2: fixed, on_kv2: &on_kv2, on_both: &seen };
+            let all = shares::Lanes { x: &own.rows, x2: fixed, kv2: &on_kv2, both: &seen };
             let told = shares::of(self.trace, (l, found.seq), &self.rows, &all);
             found.read_before = told.as_ref().is_some_and(|t| t.read_before);
             found.shares = told.map(|t| t.shares);
@@ -231,6 +220,17 @@ impl<'a> SampledGolden<'a> {
         now.found.extend(found);
         Ok(())
     }
+}
+
+/// Golden's own rows where the candidate's pages have theirs.
+fn golden_rows(l: u16, seq: u32, pages: &Pages, golden: &Recorder) -> Option<Pages> {
+    let get = |tap| golden.get(Site::layer(l, tap), seq);
+    let kv = get(Tap::AttnKv)?;
+    let rows: Vec<RowId> = pages.positions.iter().map(|pos| RowId::new(seq, *pos)).collect();
+    let values = |tensor: &Tensor| tensor.as_f32("KV rows").map(<[f32]>::to_vec).unwrap_or_default();
+    let window = values(align::gather(&kv.rows, &kv.tensor, &rows)?.as_ref());
+    let of = |tap| get(tap).map(|r| values(&r.tensor)).unwrap_or_default();
+    Some(Pages { positions: pages.positions.clone(), window, entries: of(Tap::AttnCkv), keys: of(Tap::AttnIndexK) })
 }
 
 /// The taps of a layer that a visitor wants.

@@ -15,13 +15,13 @@ pub(super) const TAPS: [Tap; 4] = [Tap::AttnOut, Tap::AttnOa, Tap::HcAttnOut, Ta
 /// What golden's lanes showed of the sampled rows.
 pub(super) struct Lanes<'a> {
     /// R(x).
-    pub(super) on_x: &'a Recorder,
+    pub(super) x: &'a Recorder,
     /// R(x') on the pages, mended where rows of theirs are bad.
-    pub(super) on_x2: &'a Recorder,
+    pub(super) x2: &'a Recorder,
     /// R(x, KV').
-    pub(super) on_kv2: &'a Recorder,
+    pub(super) kv2: &'a Recorder,
     /// R(x', KV').
-    pub(super) on_both: &'a Recorder,
+    pub(super) both: &'a Recorder,
 }
 
 pub(super) struct Told {
@@ -38,8 +38,7 @@ pub(super) fn of(trace: &Trace, (l, seq): (u16, u32), rows: &Arc<[RowId]>, all: 
     let take = |seen: &Recorded| -> Option<Tensor> {
         Some(align::narrow(align::gather(&seen.rows, &seen.tensor, &rows)?).into_owned())
     };
-    let [on_x, on_x2, on_kv2, on_both] =
-        [all.on_x, all.on_x2, all.on_kv2, all.on_both].map(|r| take(r.get(site, seq)?));
+    let [on_x, on_x2, on_kv2, on_both] = [all.x, all.x2, all.kv2, all.both].map(|r| take(r.get(site, seq)?));
     let (on_x, on_x2, on_kv2, on_both) = (on_x?, on_x2?, on_kv2?, on_both?);
     let theirs = take(&theirs)?;
     let of = |from: &Tensor, to: &Tensor| rel_l2(from, to, &rows, &|_| true);
