@@ -1,5 +1,7 @@
 //! Streams on their way through the layers, and what of a block is known already.
 
+use std::sync::Arc;
+
 use karat_seam::{Block, Recorder, Site, Streams, Tap};
 
 use crate::cache::{self, Cache, Hash, Key, Kind};
@@ -12,14 +14,14 @@ use crate::{Error, Result, align};
 pub(crate) struct Flow {
     /// Content; all zero without a cache.
     pub(crate) hash: Hash,
-    held: Option<Streams>,
+    held: Option<Arc<Streams>>,
 }
 
 impl Flow {
     /// Streams that were made, kept for later runs.
     pub(crate) fn made(cache: Option<&Cache>, streams: Streams) -> Self {
         let hash = cache.map_or([0; 32], |cache| cache.put_content(&cache::write_streams(&streams)));
-        Self { hash, held: Some(streams) }
+        Self { hash, held: Some(Arc::new(streams)) }
     }
 
     /// Streams that an earlier run made.
@@ -30,14 +32,14 @@ impl Flow {
     /// The values, from the cache when they are not here. [`Error::CacheGap`] when the cache lost them.
     pub(crate) fn hold(&mut self, cache: Option<&Cache>) -> Result<&Streams> {
         if self.held.is_none() {
-            self.held = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams));
+            self.held = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams)).map(Arc::new);
         }
         self.values()
     }
 
     /// The values, once held.
     pub(crate) fn values(&self) -> Result<&Streams> {
-        self.held.as_ref().ok_or(Error::CacheGap)
+        self.held.as_deref().ok_or(Error::CacheGap)
     }
 }
 

@@ -165,8 +165,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) predicted: Option<&'a Predicted>,
 }
 
-/// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
-fn compare_layer(
+/// Compares the candidates in layer `l`, several at a time: none needs what another leaves. MTP blocks follow the layers.
+pub(crate) fn compare_layer(
     walk: &Walk<'_, '_>,
     l: u16,
     golden: Option<&dyn Layer>,
@@ -205,19 +205,21 @@ fn compare_candidate(
     let seen = &walk.runners[i].seen;
     let own = walk.runners[i].x.as_ref().map(Flow::values).transpose()?;
     let x = input(candidate, own, walk.x.values()?);
+    // What enters an MTP block is made of x and the next ids, and no tap shows it.
+    let x = (l < walk.blocks()).then_some(&*x);
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
         let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted);
         let at = Context { candidate, place: &place, ratio, input, predicted };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
-        let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
+        let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| walk.admits(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
         part.flips.extend(flips);
-        let own = own_ops::rows(&at, golden, (l, seq as u32), Some(&x), seen)?;
+        let own = own_ops::rows(&at, golden, (l, seq as u32), x, seen)?;
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {
-            let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
+            let error = own_error::of(candidate, patch, golden, (l, seq as u32), x, seen)?;
             error.iter().for_each(|e| part.own_error(&patch.name, *e));
         }
     }

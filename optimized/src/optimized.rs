@@ -8,6 +8,7 @@ use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, S
 
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
+use crate::mtp::mtp_lanes;
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
 use crate::ops::rope::Rope;
@@ -310,6 +311,7 @@ impl Path for Optimized {
     }
 
     fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
-        self.pool().install(|| self.mtp_lanes(i, lanes, next))
+        let paths = vec![self; lanes.len()];
+        self.pool().install(|| mtp_lanes(&paths, i, lanes, next))
     }
 }

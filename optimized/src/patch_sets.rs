@@ -7,6 +7,7 @@ use karat_model::{Checkpoint, Result};
 use karat_seam::{Error, Lane, Path as _, Requests, Together};
 
 use crate::layer::{LayerWeights, Resident, run_lanes};
+use crate::mtp::mtp_lanes;
 use crate::optimized::{HeadWeights, Shared};
 use crate::plan::Resolved;
 use crate::{Optimized, Plan};
@@ -78,5 +79,11 @@ impl Together for PatchSets {
             let w = HeadWeights::load(&first.checkpoint, &plans, "").map_err(Error::source)?;
             paths.iter().zip(lanes).try_for_each(|(path, lane)| path.head_lane(&w, lane).map(|_| ()))
         })
+    }
+
+    fn mtp(&self, i: u16, members: &[usize], lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<()> {
+        let paths = self.members(members, lanes.len())?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        first.pool().install(|| mtp_lanes(&paths, i, lanes, next).map(|_| ()))
     }
 }

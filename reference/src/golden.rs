@@ -97,10 +97,15 @@ impl Golden {
         Loader::new(&self.checkpoint, prefix)
     }
 
-    /// A layer's weights. `keep` holds every expert once decoded.
+    /// A layer's weights; MTP blocks follow the layers. `keep` holds every expert once decoded.
     pub(crate) fn block<T: Real>(&self, l: usize, keep: bool) -> Result<BlockWeights<'_, T>> {
-        let kind = *self.config().layers.get(l).ok_or_else(|| self.missing(format!("layer {l}")))?;
-        let load = || self.loader(format!("layers.{l}")).block(kind, self.config().is_hash_layer(l), keep);
+        let (layers, mtp) = (&self.config().layers, &self.config().mtp);
+        let kind = layers.iter().chain(mtp).nth(l).ok_or_else(|| self.missing(format!("layer {l}")))?;
+        let (name, hash) = match l.checked_sub(layers.len()) {
+            None => (format!("layers.{l}"), self.config().is_hash_layer(l)),
+            Some(i) => (format!("mtp.{i}"), false),
+        };
+        let load = || self.loader(name).block(*kind, hash, keep);
         self.pool.install(load).map_err(Error::source)
     }
 

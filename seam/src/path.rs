@@ -40,7 +40,8 @@ pub trait Path: Sync {
     /// Embeds every row of the path's schedule: streams `[rows, hc, D]`. Taps: `embed`.
     fn embed(&self, see: &mut dyn Visitor) -> Result<Streams>;
 
-    /// Loads a layer; its weights stay resident until the returned value is dropped.
+    /// Loads a layer; its weights stay resident until the returned value is dropped. MTP blocks follow the layers, as in
+    /// [`crate::Choices`]: such a number is block `mtp.i` between its input and its head, where the path offers it.
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>>;
 
     /// Final head: logits `[rows, V]` a lane. Taps: `h_final`, `head.collapsed`, `logits`.
@@ -66,6 +67,11 @@ pub trait Together: Sync {
 
     /// As [`Together::layer`], the final head.
     fn head(&self, members: &[usize], lanes: &mut [Lane<'_>]) -> Result<()>;
+
+    /// As [`Together::layer`], MTP block `i`: see [`Path::mtp`]. All lanes have the same rows.
+    fn mtp(&self, i: u16, _members: &[usize], _lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<()> {
+        Err(Error::Unsupported { what: format!("mtp.{i}"), by: "these paths together".into() })
+    }
 }
 
 /// A resident layer.

@@ -4,7 +4,9 @@ use karat_bundle::DerivationRow;
 use karat_diff::Rounding;
 use karat_diff::tolerance::accumulator;
 use karat_diff::tolerance::quantise::{Format, cost};
-use karat_optimized::{ActCodes, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes};
+use karat_optimized::{
+    ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes,
+};
 use karat_seam::{Data, Layer, OpSpec, Recorder, Site, Tap};
 
 use super::{Rules, Term};
@@ -122,8 +124,8 @@ impl Terms<'_> {
                 }
             }
             T::AttnO => {
-                // P, and the output.
-                self.stored(tap, 2.0);
+                // P, the output, and the two partial outputs where there are any.
+                self.stored(tap, if matches!(n.attend, Attend::Parted { .. }) { 3.0 } else { 2.0 });
                 self.sum(self.width_of(T::AttnKv));
             }
             T::AttnLse => self.sum(self.width_of(T::AttnKv)),

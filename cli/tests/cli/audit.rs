@@ -145,9 +145,16 @@ fn histories_are_compared_with_the_cold_run_and_written() {
     let report = karat_bundle::judge(&bundle.evidence(), &bundle.run.policy);
     assert_eq!((report.verdict.name(), report.reasons.len()), ("fail", 1), "{report:?}");
     // Quantised, with patches of decode alone: still its own cold run, with each row in its phase.
-    let ran = karat(dir.path(), &[&model[..], &["--histories", "warm,after-abort"]].concat()).expect(0);
+    // Pages of another size than the model's own 16.
+    let ran = karat(dir.path(), &[&model[..], &["--histories", "warm,after-abort", "--page", "32"]].concat()).expect(0);
     assert!(ran.stdout.starts_with("pass: 2 histories, each bit-identical"), "{}", ran.stdout);
     assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+    for (page, history, words) in
+        [("24", "all", "multiple of 16 tokens"), ("0", "all", "multiple"), ("16", "cold", "--page")]
+    {
+        let refused = karat(dir.path(), &[&model[..], &["--histories", history, "--page", page]].concat()).expect(2);
+        assert!(refused.error().contains(words), "{}", refused.stderr);
+    }
     let floor = karat(dir.path(), &[&model[..], &["--histories", "all", "--floor"]].concat()).expect(2);
     assert!(floor.error().contains("--floor has no meaning"), "{}", floor.stderr);
 }
