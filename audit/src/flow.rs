@@ -96,6 +96,11 @@ impl Known {
         (0..self.records.len()).filter(|i| self.records[*i].is_none()).collect()
     }
 
+    /// Those among `of`.
+    pub(crate) fn missing_of(&self, of: &[usize]) -> Vec<usize> {
+        of.iter().copied().filter(|i| self.records.get(*i).is_some_and(Option::is_none)).collect()
+    }
+
     /// True when nothing has to run.
     pub(crate) fn is_all(&self) -> bool {
         self.golden.is_some() && self.records.iter().all(Option::is_some)
@@ -128,17 +133,21 @@ impl Walk<'_, '_> {
     /// Looks up what earlier runs left of a block. In the head a comparison also follows from the first candidate's: a
     /// patch is judged by what it adds to stock's noise.
     pub(crate) fn look_up(&self, block: Block) -> Known {
+        self.look_up_part(block, "")
+    }
+
+    /// As [`Walk::look_up`], one part of a block.
+    pub(crate) fn look_up_part(&self, block: Block, part: &str) -> Known {
         let n = self.runners.len();
         let unknown = || Known { keys: vec![None; n], records: vec![None; n], golden: None, golden_key: None };
         let (Some(cache), Some(keys)) = (self.cache(), &self.keys) else { return unknown() };
         let mut known = unknown();
-        let label = format!("{block:?}");
+        let label = format!("{block:?}{part}");
         let golden = keys.golden.clone().part("block", label.as_bytes()).part("x", &self.x.hash);
         let next = golden.clone().part("entry", b"next").finish();
         known.golden = self.found(cache, Kind::Golden, &next, |bytes| bytes.try_into().ok());
         known.golden_key = Some(golden);
-        let wanted: Vec<u8> =
-            Tap::ALL.iter().map(|tap| u8::from((self.setup.taps)(Site { block, tap: *tap }))).collect();
+        let wanted: Vec<u8> = Tap::ALL.iter().map(|tap| u8::from(self.admits(Site { block, tap: *tap }))).collect();
         for i in 0..n {
             let path = self.setup.candidates[i].path;
             let identity = match block {

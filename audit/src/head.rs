@@ -84,7 +84,7 @@ fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usi
         Group::Alone(path) => path.head(lanes).map(|_| ()),
     })?;
     for ran in &ran {
-        rerun::block(walk, ran.i, Block::Head)?;
+        rerun::block(walk, ran.i, Recorder::all(), |path, lanes| path.head(lanes).map(|_| ()))?;
     }
     let made = |ran: pass::Ran| {
         let candidate = &walk.setup.candidates[ran.i];

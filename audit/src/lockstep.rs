@@ -127,14 +127,15 @@ impl Lockstep<'_> {
         let layers = self.layers.unwrap_or(blocks).min(blocks);
         let drafts: Vec<u16> =
             (0..self.golden.blocks().mtp).filter(|i| layers == blocks && mtp::wanted(self, *i)).collect();
-        let passes = u64::from(layers) + 2 + drafts.len() as u64;
+        let passes = u64::from(layers) + 2 + mtp::STEPS * drafts.len() as u64;
         let mut steps = Steps::new(progress, stop, passes * (self.candidates.len() as u64 + 1));
         let runners = self.candidates.iter().map(|_| Runner::new()).collect();
         let keys = self.cache.map(|cache| Keys::of(self, cache));
         let mut walk = Walk { setup: self, x: Flow::default(), runners, out, passes: 0, keys, reads_cache };
+        let all: Vec<usize> = (0..self.candidates.len()).collect();
         embed::run(&mut walk, &mut steps)?;
         for l in 0..layers {
-            layer::run(&mut walk, l, &mut steps)?;
+            layer::run(&mut walk, l, &all, &mut steps)?;
         }
         if layers == blocks {
             let inputs = mtp::Inputs::of(&walk);

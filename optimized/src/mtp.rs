@@ -1,14 +1,12 @@
 //! Multi-token-prediction blocks (spec 2.14): an input out of streams and the next token, one ordinary sliding block with
 //! a window of its own, and a head of its own over the shared table.
 
-use std::sync::Arc;
-
 use karat_model::{Checkpoint, Result};
-use karat_seam::{Block, Error, Lane, Streams, Tap, Tensor};
+use karat_seam::{Block, Error, Lane, LayerOut, Streams, Tap, Tensor};
 
 use crate::Optimized;
 use crate::arith::round_rows;
-use crate::layer::{LayerWeights, Resident, run_lanes, vector};
+use crate::layer::vector;
 use crate::linear::Linear;
 use crate::ops::norm::rms_norm;
 use crate::optimized::HeadWeights;
@@ -51,19 +49,17 @@ impl InputWeights {
     }
 }
 
-/// Block `i` of paths that share its weights, `paths[n]` on `lanes[n]`: the streams that enter the head, and the id at the
-/// position after each row. Logits `[rows,V]` a lane.
-pub(crate) fn mtp_lanes(
+/// The input of block `i` of paths that share its weights, `paths[n]` on `lanes[n]`: the streams that enter the head, and
+/// the id at the position after each row. Fills `lane.out`.
+pub(crate) fn input_lanes(
     paths: &[&Optimized],
     i: u16,
     lanes: &mut [Lane<'_>],
     next: &[u32],
-) -> karat_seam::Result<Vec<Tensor>> {
-    let Some(first) = paths.first() else { return Ok(Vec::new()) };
+) -> karat_seam::Result<()> {
+    let Some(first) = paths.first() else { return Ok(()) };
     let config = first.config();
-    if usize::from(i) >= config.mtp.len() {
-        return Err(Error::Unsupported { what: format!("mtp.{i}"), by: karat_seam::Path::name(*first) });
-    }
+    first.check_mtp(i)?;
     if let Some(path) = paths.iter().find(|path| next.len() != path.schedule.rows.len()) {
         let (expected, found) = (vec![path.schedule.rows.len()], vec![next.len()]);
         return Err(Error::Shape { at: format!("mtp.{i}: next ids"), expected, found });
@@ -73,33 +69,30 @@ pub(crate) fn mtp_lanes(
     }
     let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
     let weights = InputWeights::load(&first.checkpoint, &plans, i).map_err(Error::source)?;
-    let layer = config.num_hidden_layers() as u16 + i;
-    let block = LayerWeights::load(&first.checkpoint, &plans, layer, &first.shared.loads).map_err(Error::source)?;
-    let block = Arc::new(block);
-    let head = HeadWeights::load(&first.checkpoint, &plans, &format!("mtp.{i}.")).map_err(Error::source)?;
-    let mut inputs = Vec::new();
-    for (path, lane) in paths.iter().zip(lanes.iter_mut()) {
-        inputs.push(path.mtp_input(&weights, Block::Mtp(i), lane, next)?);
+    for (path, lane) in paths.iter().zip(lanes) {
+        let streams = path.mtp_streams(&weights, Block::Mtp(i), lane, next)?;
+        lane.out = Some(LayerOut { streams });
     }
-    let mut inner: Vec<Lane<'_>> = lanes
-        .iter_mut()
-        .zip(&inputs)
-        .map(|(lane, x)| Lane { kv: lane.kv, routing: lane.routing, ..Lane::new(x, &mut *lane.see) })
-        .collect();
-    let residents: Vec<Resident<'_>> =
-        paths.iter().map(|path| Resident::with(path, layer, Arc::clone(&block))).collect();
-    run_lanes(&residents.iter().collect::<Vec<_>>(), &mut inner)?;
-    let missing = || Error::Request(format!("mtp.{i} gave no streams"));
-    let outs: Vec<Streams> = inner
-        .into_iter()
-        .map(|lane| lane.out.map(|out| out.streams).ok_or_else(missing))
-        .collect::<karat_seam::Result<_>>()?;
-    let of = paths.iter().zip(&outs).zip(lanes);
-    of.map(|((path, x), lane)| path.head_rows(&head, Block::Mtp(i), x, &mut *lane.see)).collect()
+    Ok(())
+}
+
+/// The head of block `i` of paths that share its weights, on the streams that leave its layer. Logits `[rows,V]` a lane.
+pub(crate) fn head_lanes(paths: &[&Optimized], i: u16, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
+    let Some(first) = paths.first() else { return Ok(Vec::new()) };
+    first.check_mtp(i)?;
+    let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
+    let head = HeadWeights::load(&first.checkpoint, &plans, &format!("mtp.{i}.")).map_err(Error::source)?;
+    let of = paths.iter().zip(lanes);
+    of.map(|(path, lane)| path.head_rows(&head, Block::Mtp(i), lane.x, &mut *lane.see)).collect()
 }
 
 impl Optimized {
-    fn mtp_input(
+    fn check_mtp(&self, i: u16) -> karat_seam::Result<()> {
+        let missing = || Error::Unsupported { what: format!("mtp.{i}"), by: karat_seam::Path::name(self) };
+        self.config().mtp.get(usize::from(i)).map(|_| ()).ok_or_else(missing)
+    }
+
+    fn mtp_streams(
         &self,
         w: &InputWeights,
         block: Block,
@@ -120,7 +113,9 @@ impl Optimized {
             round_rows(rules.store.rounds(), &mut e);
             self.taps(&mut *lane.see, block, segment).show(Tap::Embed, &mut e)?;
             let h = &h[segment.rows.start * hc * d..segment.rows.end * hc * d];
-            out.extend(w.apply(rules, (d, hc, config.rms_norm_eps as f32), e, h));
+            let mut x = w.apply(rules, (d, hc, config.rms_norm_eps as f32), e, h);
+            self.taps(&mut *lane.see, block, segment).show(Tap::In, &mut x)?;
+            out.extend(x);
         }
         Ok(Streams { data: Tensor::f32(lane.x.data.shape.clone(), out), rows: lane.x.rows.clone() })
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_audit::{Cache, Candidate, Facts, Inputs, Job, Lockstep, Quiet, Subject};
+use karat_audit::{Cache, Candidate, Facts, Inputs, Job, Lockstep, Quiet, Rules, Subject};
 use karat_bundle::{Bundle, Policy, Verdict, judge};
 use karat_diff::Claims;
 use karat_model::{Checkpoint, Geometry, new_model};
@@ -63,7 +63,8 @@ fn a_stock_profile_rounds_it_where_it_rounds_a_layer() {
     let (streams, _) = cold_run(&path, &mut NoTaps).unwrap();
     let (mut seen, next) = (Recorder::all(), next_of(&ids(70, 9)));
     let logits = block(&path, &streams, &next, &mut seen);
-    for tap in [Tap::Embed, Tap::AttnIn, Tap::AttnOut, Tap::FfnOut, Tap::Out, Tap::HFinal, Tap::HeadCollapsed] {
+    for tap in [Tap::Embed, Tap::In, Tap::AttnIn, Tap::AttnOut, Tap::FfnOut, Tap::Out, Tap::HFinal, Tap::HeadCollapsed]
+    {
         let site = karat_seam::Site { block: Block::Mtp(0), tap };
         let values = seen.get(site, 0).unwrap_or_else(|| panic!("{site}")).tensor.as_f32("tap").unwrap();
         assert!(values.iter().all(|v| v.to_bits().trailing_zeros() >= 16), "{site} is stored in bf16");
@@ -133,13 +134,21 @@ impl Path for Collapsed {
         self.0.head(lanes)
     }
 
-    fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
+    fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<()> {
         let d = lanes[0].x.data.width() / 4;
         let mean =
             |row: &[f32]| -> Vec<f32> { (0..d).map(|i| (0..4).map(|j| row[j * d + i]).sum::<f32>() / 4.0).collect() };
         let x = lanes[0].x.data.as_f32("x")?.chunks(4 * d).flat_map(|row| mean(row).repeat(4)).collect();
         let x = Streams { data: Tensor::f32(lanes[0].x.data.shape.clone(), x), rows: lanes[0].x.rows.clone() };
-        self.0.mtp(i, &mut [Lane::new(&x, &mut *lanes[0].see)], next)
+        let mut inner = [Lane::new(&x, &mut *lanes[0].see)];
+        self.0.mtp_input(i, &mut inner, next)?;
+        let [inner] = inner;
+        lanes[0].out = inner.out;
+        Ok(())
+    }
+
+    fn mtp_head(&self, i: u16, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
+        self.0.mtp_head(i, lanes)
     }
 }
 
@@ -158,11 +167,12 @@ fn the_audit_judges_it_and_names_it() {
     };
     let (stock, wrong) = (path(), Collapsed(path()));
     let rotates = [true; 2];
+    let rules = Some(Rules { numerics: stock.numerics(Phase::Prefill), checkpoint: &checkpoint });
     let lockstep = Lockstep {
         golden: &golden,
         floor: None,
         candidates: vec![
-            Candidate { rotates, ..Candidate::new("stock", &stock, Claims::Official) },
+            Candidate { rotates, rules, ..Candidate::new("stock", &stock, Claims::Official) },
             Candidate { rotates, ..Candidate::new("stock+collapsed", &wrong, Claims::Official) },
         ],
         scenarios: vec!["made".into(); 2],
@@ -180,6 +190,7 @@ fn the_audit_judges_it_and_names_it() {
     // Both phases of the first sequence and the second: inputs, ops, decisions, logits and drafted ids.
     for (tap, part) in [
         ("embed", ""),
+        ("in", ""),
         ("attn.in", ""),
         ("attn.o", "op"),
         ("ffn.router_logits", ""),
@@ -191,6 +202,20 @@ fn the_audit_judges_it_and_names_it() {
         let judged = rows.iter().filter(|r| r.tap == tap && r.part == part && r.tolerance.is_some());
         assert_eq!(judged.count(), 3, "{tap} {part}");
     }
+    // Tolerances are derived as a layer's are, and what stock errs is what its roundings cost.
+    for (tap, op) in [("in", "in"), ("hc_attn.pre", "hc_attn.pre"), ("attn.q", "attn.query_up"), ("out", "hc_ffn.post")]
+    {
+        let terms = outcome.derivations.iter().filter(|r| r.layer == "mtp.0" && r.tap == tap && r.op == op);
+        assert!(terms.count() > 0, "{tap}");
+        for row in rows.iter().filter(|r| r.tap == tap && r.part.is_empty()) {
+            let (value, derived) = (row.value.unwrap(), row.derived.unwrap());
+            assert!(value < 1.5 * derived.max(1e-5), "{tap}, {}: {value:e} of {derived:e}", row.phase);
+            assert!(
+                tap == "hc_attn.pre" || (row.basis == "derived" && value > 0.3 * derived),
+                "{tap}: {value:e} of {derived:e}"
+            );
+        }
+    }
     let head = outcome.taps.iter().find(|r| r.layer == "head").unwrap().order;
     assert!(rows.iter().all(|r| r.order > head + 500), "it comes after the head");
     let mut bundle = Bundle { taps: outcome.taps.clone(), ..Bundle::default() };
@@ -200,7 +225,11 @@ fn the_audit_judges_it_and_names_it() {
     bundle.taps = outcome.taps.clone();
     let bad = judge(&bundle.evidence(), &Policy::default()).first_bad.unwrap();
     assert_eq!((bad.patch_set.as_str(), bad.layer.as_str()), ("stock+collapsed", "mtp.0"), "{bad:?}");
-    assert_eq!(bad.tap, "hc_attn.pre");
+    assert_eq!(bad.tap, "in");
+    // What the block makes of a wrong input is right: its layer is compared on the streams that entered it.
+    let later = of("stock+collapsed").into_iter().filter(|r| r.tap != "in" && r.part.is_empty());
+    let over = |r: &karat_bundle::TapRow| r.value.zip(r.tolerance).is_some_and(|(value, allowed)| value > allowed);
+    assert_eq!(later.filter(over).map(|r| r.tap).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]

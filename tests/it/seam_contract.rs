@@ -253,7 +253,7 @@ fn an_mtp_block_keeps_the_same_promises() {
     let site = |name: &str| format!("mtp.0.{name}").parse::<Site>().unwrap();
     assert_eq!(seen.get(site("logits"), 0).unwrap().tensor, logits[0]);
     assert!(
-        ["embed", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"]
+        ["embed", "in", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"]
             .iter()
             .all(|n| seen.get(site(n), 0).is_some())
     );

@@ -10,10 +10,11 @@ const BLOCK: usize = 64;
 
 impl Layout {
     /// Writes row `row` of a page: E4M3 codes of the first `nope` channels under a UE8M0 scale for 64 of them, bf16 for the
-    /// rotated ones. `None`, and a page that is half written, when the record can't hold exactly these values.
+    /// rotated ones. `None`, and a page that is half written, when the record can't hold exactly these values or one is no
+    /// finite number: a block with such a value has no scale.
     pub fn write_kv(&self, page: &mut [u8], row: usize, nope: usize, values: &[f32]) -> Option<()> {
         let (data, scales) = self.bytes(row);
-        let same = |a: f32, b: f32| (a.to_bits() == b.to_bits()).then_some(());
+        let same = |a: f32, b: f32| (a.to_bits() == b.to_bits() && b.is_finite()).then_some(());
         for (i, block) in values.get(..nope)?.chunks(BLOCK).enumerate() {
             let largest = block.iter().fold(0.0, |a: f32, v| a.max(v.abs()));
             let scale = if largest == 0.0 { 1.0 } else { power_of_two_at_least(largest / E4M3_MAX) };
