@@ -7,8 +7,8 @@ use karat_seam::{Lane, Layer, NoTaps, Op, Path, Requests, Sequence, Streams, Tap
 
 use crate::optimized_drive::{ids, optimized, tiny};
 use crate::optimized_ops::{
-    D, DI, HD, N, b, e4m3, hadamard, lin, nearest, operand, places_off, plain, q4, q8, quantised, rope, rope_as,
-    rotated, row, run, sigmoid, stored, swiglu, times, weight, within_f32,
+    D, DI, HD, N, b, e4m3, hadamard, lin, nearest, operand, places_off, plain, q4, q8, quantised, rope, rope_as, row,
+    run, sigmoid, stored, swiglu, times, weight, within_f32,
 };
 
 const ENGINES: [Stock; 4] = [Stock::Official, Stock::Sglang, Stock::SglangSm120, Stock::Vllm];
@@ -35,7 +35,7 @@ fn is(what: &str, got: &Tensor, said: &Rows, other: &Rows) {
     assert!(other.0 > 1.0, "{what}: the other side can't be told apart");
 }
 
-fn per_row(n: usize, f: impl FnMut(usize) -> Vec<f64>) -> Rows {
+fn per_row(n: usize, f: impl Fn(usize) -> Vec<f64>) -> Rows {
     (0..n).map(f).collect()
 }
 
@@ -173,7 +173,8 @@ fn fp8_head(x: &[f64], pow2: bool) -> Vec<f64> {
     }
     let grid: Vec<f64> = (0..0x7f).map(e4m3).collect();
     let scale = f64::from(x.iter().fold(1e-4f64, |a, v| a.max(v.abs())) as f32 / 448.0);
-    x.iter().map(|v| nearest(&grid, v / scale) * scale).collect()
+    // The quotient in f32: one that lies at the middle of two codes is there exactly, whatever the scale was rounded to.
+    x.iter().map(|v| nearest(&grid, f64::from(*v as f32 / scale as f32)) * scale).collect()
 }
 
 #[test]
@@ -196,30 +197,6 @@ fn d7_index_vectors_are_fp4_or_fp8_rotated_or_not() {
             let got = &run(layer, Op::IndexQuery, &[(Tap::AttnQr, &qr)], N)[0];
             let official = heads(&|q| q4(&hadamard(q)));
             let sglang = heads(&|q| fp8_head(&hadamard(q), false));
-            // A sum in f32 that lies at the middle between two bf16 values goes to either: one value of a head that moves by a
-            // place moves what is rotated out of it by an eighth of that, and a code may follow.
-            let beside = |by: f64| {
-                heads(&|q| {
-                    let q = rotated(q);
-                    let top = q.iter().fold(0f64, |a, v| a.max(v.abs()));
-                    fp8_head(&q.iter().map(|v| b(v + by * top)).collect::<Vec<_>>(), false)
-                })
-            };
-            let (under, over) = (beside(-2.5e-4), beside(2.5e-4));
-            let mut moved = 0;
-            let sglang = per_row(N, |r| {
-                let got = row(got, r);
-                let near = |i: usize| {
-                    let all = [sglang[r][i], under[r][i], over[r][i]];
-                    all.into_iter().min_by(|a, b| (a - got[i]).abs().total_cmp(&(b - got[i]).abs())).unwrap()
-                };
-                let chosen: Vec<f64> = (0..got.len()).map(near).collect();
-                moved += chosen.iter().zip(&sglang[r]).filter(|(a, b)| a != b).count();
-                chosen
-            });
-            if matches!(stock, Stock::Sglang | Stock::SglangSm120) {
-                assert!(moved <= 3, "{moved} codes");
-            }
             let vllm = heads(&|q| fp8_head(q, true));
             match stock {
                 Stock::Official => is(stock.name(), got, &official, &sglang),

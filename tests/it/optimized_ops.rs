@@ -144,14 +144,9 @@ pub(crate) fn rope_as(x: &mut [f64], position: u32, compressed: bool, inverse: b
 }
 
 pub(crate) fn hadamard(x: &[f64]) -> Vec<f64> {
-    rotated(x).into_iter().map(b).collect()
-}
-
-/// The same before it is stored.
-pub(crate) fn rotated(x: &[f64]) -> Vec<f64> {
     let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     let n = x.len();
-    (0..n).map(|i| (0..n).map(|j| sign(i, j) * x[j]).sum::<f64>() / (n as f64).sqrt()).collect()
+    (0..n).map(|i| b((0..n).map(|j| sign(i, j) * x[j]).sum::<f64>() / (n as f64).sqrt())).collect()
 }
 
 pub(crate) fn sigmoid(x: f64) -> f64 {
