@@ -87,6 +87,9 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
     run.stopped = (ran < asked).then_some(Stopped { after: ran, of: asked });
     run.candidate = candidate(subject, set.map(|(name, _)| name));
     run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()), subject.map(|s| s.stock));
+    if !job.checkpoint.config().mtp.is_empty() {
+        run.notes.push("multi-token-prediction blocks did not run: no answer depends on them".to_string());
+    }
     run.wall_s = wall;
     let mut bundle = Bundle { run, recall: found, ..Bundle::default() };
     karat_bundle::merge::sort(&mut bundle, &job.inputs.conversations());
