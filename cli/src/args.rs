@@ -399,14 +399,14 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct PlanOf {
     /// With --plan: conversations
-    #[arg(long, value_name = "N", default_value_t = 24, requires = "plan")]
-    pub(crate) plan_conversations: usize,
+    #[arg(long = "plan-conversations", value_name = "N", default_value_t = 24, requires = "plan")]
+    pub(crate) conversations: usize,
     /// With --plan: tokens of each conversation
-    #[arg(long, value_name = "N", default_value_t = 16_384, requires = "plan")]
-    pub(crate) plan_tokens: usize,
+    #[arg(long = "plan-tokens", value_name = "N", default_value_t = 16_384, requires = "plan")]
+    pub(crate) tokens: usize,
     /// With --plan: speed patches
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "plan")]
-    pub(crate) plan_patches: usize,
+    #[arg(long = "plan-patches", value_name = "N", default_value_t = 8, requires = "plan")]
+    pub(crate) patches: usize,
 }
 
 /// `karat scenario`.

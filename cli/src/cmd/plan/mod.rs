@@ -38,11 +38,11 @@ pub(super) fn run(file: &Path, of: &PlanOf, globals: Globals) -> Result<u8> {
     let path = if file.is_dir() { file.join("config.json") } else { file.to_path_buf() };
     let unreadable = |e| karat_model::Error::input("the config can't be read").at(path.display()).found(e);
     let config = Config::from_json(&std::fs::read(&path).map_err(unreadable)?)?;
-    if of.plan_tokens == 0 || of.plan_conversations == 0 || of.plan_tokens > config.max_position_embeddings {
+    if of.tokens == 0 || of.conversations == 0 || of.tokens > config.max_position_embeddings {
         let most = config.max_position_embeddings;
         return Err(Failure::usage(format!("--plan-tokens takes 1 to {most}, --plan-conversations 1 and more")));
     }
-    let work = Work::of(&config, of.plan_tokens);
+    let work = Work::of(&config, of.tokens);
     let plans: Vec<Fit<'_>> = MACHINES.iter().map(|m| plan(&work, of, m)).collect();
     if globals.json {
         output::json(&as_json(&work, of, &plans));
@@ -61,21 +61,21 @@ fn row_bytes(work: &Work, sets: usize) -> f64 {
 fn plan<'m>(work: &Work, of: &PlanOf, machine: &'m Machine) -> Fit<'m> {
     let weights = if machine.is_resident { work.checkpoint } else { work.layer };
     let room = machine.memory - weights;
-    let needed = |sets: usize| row_bytes(work, sets) * of.plan_tokens as f64;
+    let needed = |sets: usize| row_bytes(work, sets) * of.tokens as f64;
     // Stock, each patch, and all of them where there are several.
     let sets_of = |patches: usize| 1 + patches + usize::from(patches > 1);
-    let least = of.plan_patches.min(1);
-    let Some(patches) = (least..=of.plan_patches).rev().find(|p| needed(sets_of(*p)) <= room) else {
+    let least = of.patches.min(1);
+    let Some(patches) = (least..=of.patches).rev().find(|p| needed(sets_of(*p)) <= room) else {
         return Err((room / row_bytes(work, sets_of(least))).max(0.0));
     };
-    let runs = if patches == 0 { 1 } else { of.plan_patches.div_ceil(patches) };
+    let runs = if patches == 0 { 1 } else { of.patches.div_ceil(patches) };
     let sets = sets_of(patches);
-    let rows = (of.plan_tokens * of.plan_conversations) as f64;
+    let rows = (of.tokens * of.conversations) as f64;
     // Golden on its own input, golden on each candidate's, and each candidate, whose pass takes as long as golden's.
     let passes = (1 + 2 * sets) as f64;
     // Weights pass once for every run and for as many rows as fit at a time.
     let at_once = (room / needed(sets)).floor().max(1.0);
-    let loads = if machine.is_resident { 1.0 } else { runs as f64 * (of.plan_conversations as f64 / at_once).ceil() };
+    let loads = if machine.is_resident { 1.0 } else { runs as f64 * (of.conversations as f64 / at_once).ceil() };
     let seconds = [
         runs as f64 * passes * rows * work.flop / machine.flop.value,
         loads * work.checkpoint / machine.load.value,
@@ -85,7 +85,7 @@ fn plan<'m>(work: &Work, of: &PlanOf, machine: &'m Machine) -> Fit<'m> {
 }
 
 fn text(work: &Work, of: &PlanOf, plans: &[Fit<'_>]) -> String {
-    let rows = of.plan_tokens * of.plan_conversations;
+    let rows = of.tokens * of.conversations;
     let mut lines = vec![
         "a prediction: shapes of the config, rates measured elsewhere, and assumptions that are named".to_string(),
         String::new(),
@@ -97,7 +97,7 @@ fn text(work: &Work, of: &PlanOf, plans: &[Fit<'_>]) -> String {
         ),
         format!(
             "audit       {} conversations of {} tokens = {rows} rows; {} patches",
-            of.plan_conversations, of.plan_tokens, of.plan_patches
+            of.conversations, of.tokens, of.patches
         ),
         format!(
             "a row       {:.2} GFLOP in a forward pass; {:.2} MB in the taps of one layer",
@@ -178,8 +178,8 @@ fn as_json(work: &Work, of: &PlanOf, plans: &[Fit<'_>]) -> Value {
     };
     json!({
         "prediction": true, "checkpoint_bytes": work.checkpoint, "layer_bytes": work.layer, "flop_per_row": work.flop,
-        "tap_bytes_per_row": work.taps, "conversations": of.plan_conversations, "tokens": of.plan_tokens,
-        "patches": of.plan_patches, "machines": plans.iter().zip(&MACHINES).map(one).collect::<Vec<_>>(),
+        "tap_bytes_per_row": work.taps, "conversations": of.conversations, "tokens": of.tokens,
+        "patches": of.patches, "machines": plans.iter().zip(&MACHINES).map(one).collect::<Vec<_>>(),
     })
 }
 

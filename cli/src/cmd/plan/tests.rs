@@ -38,7 +38,7 @@ const FLASH: &str = r#"{
 }"#;
 
 fn of(tokens: usize) -> PlanOf {
-    PlanOf { plan_conversations: 24, plan_tokens: tokens, plan_patches: 8 }
+    PlanOf { conversations: 24, tokens, patches: 8 }
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_plan_keeps_to_the_memory_and_names_what_does_not_fit() {
         }
     }
     // Twice the conversations, twice the arithmetic.
-    let twice = PlanOf { plan_conversations: 48, ..of(2048) };
+    let twice = PlanOf { conversations: 48, ..of(2048) };
     let (one, two) =
         (plan(&work, &of(2048), &MACHINES[0]).ok().unwrap(), plan(&work, &twice, &MACHINES[0]).ok().unwrap());
     assert_eq!(two.seconds[0], 2.0 * one.seconds[0]);
