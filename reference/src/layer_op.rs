@@ -61,11 +61,11 @@ impl<T: Real> Call<'_, T> {
             Op::HcFfnPre => self.mix_in(&w.hc_ffn, Tap::HcAttnOut)?,
             Op::AttnNorm => {
                 let x = self.values(Tap::HcAttnCollapsed, &[d])?;
-                self.out([(&[d], rms_norm(ctx.isa, x, &w.attn.norm, c.rms_norm_eps))])
+                self.out([(&[d], rms_norm(ctx, x, &w.attn.norm, c.rms_norm_eps))])
             }
             Op::FfnNorm => {
                 let x = self.values(Tap::HcFfnCollapsed, &[d])?;
-                self.out([(&[d], rms_norm(ctx.isa, x, &w.ffn_norm, c.rms_norm_eps))])
+                self.out([(&[d], rms_norm(ctx, x, &w.ffn_norm, c.rms_norm_eps))])
             }
             Op::QueryDown => {
                 let x = self.values(Tap::AttnIn, &[d])?;
@@ -106,7 +106,7 @@ impl<T: Real> Call<'_, T> {
                 let indexed = w.kind.has_indexer();
                 let scores = if indexed { Some(self.values(Tap::AttnIndexScore, &[total])?) } else { None };
                 let s = self.rows.len();
-                let mask = select::select(scores, c.index_topk, s, total, 0, ratio);
+                let mask = select::select(ctx, scores, c.index_topk, s, total, 0, ratio);
                 vec![(Tap::AttnSelected, Tensor::u8(vec![s, total], mask))]
             }
             Op::Attend => {
@@ -158,7 +158,7 @@ impl<T: Real> Call<'_, T> {
             }
             Op::CombineExperts => {
                 let (routed, shared) = (self.values(Tap::FfnRouted, &[d])?, self.values(Tap::FfnShared, &[d])?);
-                self.out([(&[d], experts::combine(routed, shared))])
+                self.out([(&[d], experts::combine(ctx, routed, shared))])
             }
             Op::HeadCollapse => {
                 let h = self.values(Tap::HFinal, &[hc, d])?;
