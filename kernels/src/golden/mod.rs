@@ -5,11 +5,13 @@
 
 mod compare;
 mod cuda;
+mod evidence;
 mod ops;
 mod run;
 
 pub use compare::{Compared, OpBits, compare};
-pub use cuda::{Gpu, IMAGES};
+pub use cuda::{Gpu, IMAGES, digests};
+pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
 
 #[cfg(test)]
 mod tests;

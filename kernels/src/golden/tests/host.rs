@@ -26,17 +26,18 @@ pub(super) struct Words(Mutex<Vec<u64>>, u64, usize);
 
 impl Host {
     /// Compiles the kernels into `folder`; none without a C++ compiler.
-    pub(super) fn compile(folder: &Path) -> Option<Self> {
+    pub(super) fn compile(folder: &Path, contract: &str) -> Option<Self> {
         if !Command::new("g++").arg("--version").output().is_ok_and(|out| out.status.success()) {
             return None;
         }
         let list = List::read().unwrap();
+        let contract = format!("-ffp-contract={contract}");
         let mut libraries = Vec::new();
         for name in super::super::IMAGES {
             let source = expanded(&list.image(name).unwrap().source).unwrap();
             let (file, library) = (folder.join(format!("{name}.cpp")), folder.join(format!("{name}.so")));
             std::fs::write(&file, format!("{HEADER}\n{source}")).unwrap();
-            let options = ["-std=c++17", "-O2", "-mfma", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-o"];
+            let options = ["-std=c++17", "-O2", "-mfma", contract.as_str(), "-fPIC", "-shared", "-w", "-o"];
             let out = Command::new("g++").args(options).arg(&library).arg(&file).output().unwrap();
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
             // SAFETY: just compiled from our own source; it has no initialisers.
