@@ -84,10 +84,11 @@ fn is_mma(code: &str) -> bool {
     code.starts_with("HMMA.16816.F32") || code.starts_with("QMMA.SF")
 }
 
-/// An approximate function, or subnormals flushed. (`MUFU.RCP` and `MUFU.RSQ` begin an exact division or root.)
+/// An approximate function, or a step of a sum that flushes subnormals. (An exact division or root begins with `MUFU.RCP` or
+/// `MUFU.RSQ`, and tells its special cases with instructions that flush.)
 fn approximates(code: &str) -> bool {
     let function = ["EX2", "LG2", "SIN", "COS", "TANH"].iter().any(|f| code == format!("MUFU.{f}"));
-    function || code.split('.').any(|part| part == "FTZ")
+    function || code.starts_with("FFMA.FTZ")
 }
 
 /// Everything about one compiled kernel that breaks its budget. `found` are the counted opcodes, if a disassembler was there.

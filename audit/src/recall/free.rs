@@ -38,9 +38,7 @@ const BEYOND: usize = 64;
 pub(super) fn run(job: &Job<'_>, rows: &mut [RecallRow], plan: Option<&Plan>) -> Result<()> {
     let tokenizer = Tokenizer::of(&job.checkpoint).ok();
     let end = end_token(tokenizer.as_ref());
-    let golden = |requests| -> Result<Box<dyn Path>> {
-        Ok(Box::new(job.golden(requests)?))
-    };
+    let golden = |requests| -> Result<Box<dyn Path>> { Ok(Box::new(job.golden(requests)?)) };
     for (seq, sequence) in job.inputs.requests.seqs.iter().enumerate() {
         if !job.inputs.free.get(seq).copied().unwrap_or_default() {
             continue;

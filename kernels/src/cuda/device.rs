@@ -71,11 +71,7 @@ impl Device {
             return Err(Error::input("no NVIDIA driver: libcuda was not found"));
         }
         let driver = driver_version().ok_or_else(|| Error::input("the NVIDIA driver does not tell its version"))?;
-        if driver < LEAST_DRIVER {
-            let found = format!("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
-            let error = Error::input(format!("the NVIDIA driver is too old: it offers {found}, CUDA 13.0 is needed"));
-            return Err(error.hint("driver 580 or newer"));
-        }
+        new_enough(driver)?;
         result::init().map_err(|e| failed("the NVIDIA driver found no GPU to use", e))?;
         let count = CudaContext::device_count().map_err(|e| failed("the NVIDIA driver counts no GPUs", e))?;
         if count == 0 {
@@ -85,10 +81,7 @@ impl Device {
             CudaContext::new(0).map_err(|e| failed("the GPU gives no context (its memory may be full)", e))?;
         let capability = context.compute_capability().map_err(|e| failed("the GPU does not say what it is", e))?;
         let name = context.name().unwrap_or_else(|_| "an unnamed GPU".to_string());
-        if arch_of(capability).is_none() {
-            let what = format!("{name} is of compute capability {}.{}", capability.0, capability.1);
-            return Err(Error::input(format!("{what}: kernels are built for 9.0 and 12.0 only")));
-        }
+        known(&name, capability)?;
         let number = context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         let processors = number.map_err(|e| failed("the GPU does not say what it is", e))? as u32;
         let memory = context.total_mem().unwrap_or(0);
@@ -325,6 +318,25 @@ impl Device {
     }
 }
 
+/// An error for a driver that cannot load the packs.
+fn new_enough(driver: i32) -> Result<()> {
+    if driver >= LEAST_DRIVER {
+        return Ok(());
+    }
+    let found = format!("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+    let error = Error::input(format!("the NVIDIA driver is too old: it offers {found}, CUDA 13.0 is needed"));
+    Err(error.hint("driver 580 or newer"))
+}
+
+/// An error for a chip that no image is built for.
+fn known(name: &str, capability: (i32, i32)) -> Result<()> {
+    if arch_of(capability).is_some() {
+        return Ok(());
+    }
+    let what = format!("{name} is of compute capability {}.{}", capability.0, capability.1);
+    Err(Error::input(format!("{what}: kernels are built for 9.0 and 12.0 only")))
+}
+
 fn arch_of(capability: (i32, i32)) -> Option<&'static str> {
     match capability {
         (9, 0) => Some("sm_90a"),
@@ -388,3 +400,6 @@ impl Drop for Graph {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,8 @@ use karat_model::{Checkpoint, Error, Result};
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode, Session};
 use karat_seam::{
-    Block, Data, Lane, NoTaps, OpSpec, Part, Path, Recorder, Requests, RowId, Sequence, Site, Streams, Tap, Tensor,
+    Block, Choices, Data, Lane, LayerChoices, NoTaps, OpSpec, Part, Path, Recorder, Requests, Routing, RowId, Sequence,
+    Site, Streams, Tap, Tensor,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpBits {
-    /// `run`: a tap of a whole run; `op`: a result on the same operands; `session`: logits and state in chunks and token by token.
+    /// `run`: a tap of a whole run; `lanes`: what leaves a layer that two lanes go through together, one with forced experts; `op`: a
+    /// result on the same operands; `session`: logits and state in chunks and token by token.
     pub what: String,
     /// Op or tap.
     pub name: String,
@@ -140,8 +142,7 @@ pub fn compare(
 ) -> Result<Compared> {
     let requests = Requests { seqs: vec![Sequence::prompt("golden", ids.to_vec())] };
     let here = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, threads)?;
-    let there =
-        Golden::new(checkpoint.clone(), requests, Mode::F32, threads)?.computed_by(Some(backend.clone()));
+    let there = Golden::new(checkpoint.clone(), requests, Mode::F32, threads)?.computed_by(Some(backend.clone()));
     let mut out = Compared::default();
     let next: Vec<u32> = ids.iter().skip(1).chain(ids.first()).copied().collect();
     let mut timed = |what: &str, path: &Golden| {
@@ -158,6 +159,9 @@ pub fn compare(
     let start = Instant::now();
     ops(&here, &there, &own, ids.len(), &mut out).map_err(told)?;
     out.seconds.insert("ops on both".to_string(), start.elapsed().as_secs_f64());
+    let start = Instant::now();
+    lanes(&here, &there, &own, &mut out).map_err(told)?;
+    out.seconds.insert("lanes on both".to_string(), start.elapsed().as_secs_f64());
     let start = Instant::now();
     session(&here, &there, ids, prefill, &mut out).map_err(told)?;
     out.seconds.insert("session on both".to_string(), start.elapsed().as_secs_f64());
@@ -185,6 +189,31 @@ fn ops(here: &Golden, there: &Golden, own: &Seen, n: usize, out: &mut Compared) 
             let (want, found) = (a.op(spec.op, &operands, &rows)?, b.op(spec.op, &operands, &rows)?);
             for (i, (_, tensor)) in want.iter().enumerate() {
                 out.add("op", spec.name, tensor, found.get(i).map(|(_, tensor)| tensor));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Two lanes through each layer: its own input, and the next layer's with the experts of the first forced on it.
+fn lanes(here: &Golden, there: &Golden, own: &Seen, out: &mut Compared) -> karat_seam::Result<()> {
+    for (l, pair) in own.inputs.windows(2).enumerate() {
+        let l = l as u16;
+        let mut choices = Choices::default();
+        if let Some(Data::I64(idx)) = own.taps.get(&(Site::layer(l, Tap::FfnIdx), 0)).map(|idx| &idx.data) {
+            let experts = idx.iter().map(|&e| e as u32).collect();
+            choices.by_layer.insert((l, 0), LayerChoices { experts, entries: Vec::new() });
+        }
+        let run = |path: &Golden| -> karat_seam::Result<Vec<Option<Tensor>>> {
+            let (mut first, mut second) = (NoTaps, NoTaps);
+            let forced = Lane { routing: Routing::Forced(&choices), ..Lane::new(&pair[1], &mut second) };
+            let mut lanes = [Lane::new(&pair[0], &mut first), forced];
+            path.layer(l)?.run(&mut lanes)?;
+            Ok(lanes.into_iter().map(|lane| lane.out.map(|out| out.streams.data)).collect())
+        };
+        for (want, found) in run(here)?.into_iter().zip(run(there)?) {
+            if let Some(want) = want {
+                out.add("lanes", Tap::Out.name(), &want, found.as_ref());
             }
         }
     }

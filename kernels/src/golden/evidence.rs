@@ -70,7 +70,8 @@ impl GoldenEvidence {
     /// # Errors
     /// It is no evidence of this format.
     pub fn parse(text: &str) -> Result<Self> {
-        let it: Self = serde_json::from_str(text).map_err(|e| Error::input(format!("is no evidence on golden: {e}")))?;
+        let it: Self =
+            serde_json::from_str(text).map_err(|e| Error::input(format!("is no evidence on golden: {e}")))?;
         if it.format != 1 {
             return Err(Error::input("is evidence on golden of another format").expected(1).found(it.format));
         }

@@ -122,9 +122,7 @@ impl<T: Real> Angles<T> {
     /// Rotates the last rd dims of every head of all rows in place: x `[S, heads, width]`; `back` turns them back.
     pub(crate) fn rotate_rows(&self, ctx: Ctx<'_>, x: &mut [T], (heads, width): (usize, usize), back: bool) {
         let turns = || -> Vec<T> { self.turns.iter().flat_map(|&(cos, sin)| [cos, sin]).collect() };
-        if let Some(y) =
-            ctx.values(|there| there.rotate(T::single(x), width, T::single(&turns()), self.half, back))
-        {
+        if let Some(y) = ctx.values(|there| there.rotate(T::single(x), width, T::single(&turns()), self.half, back)) {
             x.copy_from_slice(&y);
             return;
         }

@@ -126,7 +126,7 @@ fn audits(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()
     let files = std::fs::read_dir(&here).map_err(|e| Error::input(format!("no bundle: {e}")).at(here.display()))?;
     let mut names: Vec<_> = files.filter_map(|f| Some(f.ok()?.file_name().to_string_lossy().into_owned())).collect();
     names.sort();
-    for file in names.into_iter().filter(|name| name.ends_with(".csv")) {
+    for file in names.into_iter().filter(|name| Path::new(name).extension().is_some_and(|e| e == "csv")) {
         let (a, b) = (std::fs::read(here.join(&file)), std::fs::read(there.join(&file)));
         let bytes = a.as_ref().map_or(0, |a| a.len() as u64);
         let same = matches!((&a, &b), (Ok(a), Ok(b)) if a == b);
@@ -142,10 +142,8 @@ fn audits(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()
 fn refusals(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()> {
     let pack = it.pack.display().to_string();
     let cuda = ["audit", "--no-cache", "--quiet", "--backend", "cuda", "--pack"];
-    let cases: [(&str, &str, Option<(&str, &str)>, i32); 2] = [
-        ("no GPU visible", &pack, Some(("CUDA_VISIBLE_DEVICES", "-1")), 2),
-        ("no pack", "no-such-pack", None, 3),
-    ];
+    let cases: [(&str, &str, Option<(&str, &str)>, i32); 2] =
+        [("no GPU visible", &pack, Some(("CUDA_VISIBLE_DEVICES", "-1")), 2), ("no pack", "no-such-pack", None, 3)];
     for (what, pack, env, expected) in cases {
         let (found, message, _) = run_karat(karat, &[&cuda[..], &[pack]].concat(), env)?;
         println!("{what}: exit {found}, expected {expected}: {message}");

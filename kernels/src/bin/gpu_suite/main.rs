@@ -52,12 +52,16 @@ struct Args {
 fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
-        Error::usage("usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--karat PROGRAM]")
+        Error::usage(
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--karat PROGRAM]",
+        )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--karat"].contains(&name.as_str()) {
+        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--karat"]
+            .contains(&name.as_str())
+        {
             return Err(usage().found(name));
         }
         found.insert(name, value);
