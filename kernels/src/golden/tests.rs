@@ -1,4 +1,5 @@
 //! Golden's kernels against golden, on this processor: the sources that run on a GPU, compiled by the C++ compiler.
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod host;
 
@@ -47,8 +48,8 @@ fn the_kernels_have_goldens_bits_on_the_default_model() {
     let files = karat_model::new::new_model(karat_model::new::Geometry::Default, 1);
     let checkpoint = Arc::new(Checkpoint::from_memory("default", files).unwrap());
     let vocab = checkpoint.config().vocab_size;
-    let ids: Vec<u32> = (0..141).map(|i| ((i * 167 + i * i * 31) % vocab) as u32).collect();
-    assert_equal(&compare(&checkpoint, &ids, 130, &backend, 2).unwrap());
+    let ids: Vec<u32> = (0..133).map(|i| ((i * 167 + i * i * 31) % vocab) as u32).collect();
+    assert_equal(&compare(&checkpoint, &ids, 129, &backend, 2).unwrap());
 }
 
 #[test]
