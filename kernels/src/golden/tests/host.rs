@@ -8,15 +8,14 @@ use karat_model::{Error, Result};
 use libloading::Library;
 
 use super::super::run::{Args, Found, Runner, Values};
-use crate::list::List;
-use crate::source::expanded;
+use crate::source::sources;
 
 const HEADER: &str = include_str!("host.h");
 
 /// Kernels of this process. One launch at a time.
 #[derive(Debug)]
 pub(super) struct Host {
-    libraries: Vec<Library>,
+    library: Library,
     one: Mutex<()>,
 }
 
@@ -30,20 +29,24 @@ impl Host {
         if !Command::new("g++").arg("--version").output().is_ok_and(|out| out.status.success()) {
             return None;
         }
-        let list = List::read().unwrap();
-        let contract = format!("-ffp-contract={contract}");
-        let mut libraries = Vec::new();
-        for name in super::super::IMAGES {
-            let source = expanded(&list.image(name).unwrap().source).unwrap();
-            let (file, library) = (folder.join(format!("{name}.cpp")), folder.join(format!("{name}.so")));
-            std::fs::write(&file, format!("{HEADER}\n{source}")).unwrap();
-            let options = ["-std=c++17", "-O2", "-mfma", contract.as_str(), "-fPIC", "-shared", "-w", "-o"];
-            let out = Command::new("g++").args(options).arg(&library).arg(&file).output().unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-            // SAFETY: just compiled from our own source; it has no initialisers.
-            libraries.push(unsafe { Library::new(&library) }.unwrap());
+        // All sources in one file, the common header once: one run of the compiler.
+        let mut text = HEADER.to_string();
+        let golden = sources().filter(|(path, _)| path.starts_with("reference/golden"));
+        for line in golden.flat_map(|(_, source)| source.lines()).filter(|l| !l.starts_with("#include")) {
+            if line != "#pragma once" {
+                text.push_str(line);
+                text.push('\n');
+            }
         }
-        Some(Self { libraries, one: Mutex::new(()) })
+        let (file, library) = (folder.join("golden.cpp"), folder.join("golden.so"));
+        std::fs::write(&file, text).unwrap();
+        let contract = format!("-ffp-contract={contract}");
+        let options = ["-std=c++17", "-O2", "-mfma", contract.as_str(), "-fPIC", "-shared", "-w", "-o"];
+        let out = Command::new("g++").args(options).arg(&library).arg(&file).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        // SAFETY: just compiled from our own source; it has no initialisers.
+        let library = unsafe { Library::new(&library) }.unwrap();
+        Some(Self { library, one: Mutex::new(()) })
     }
 }
 
@@ -103,9 +106,10 @@ impl Runner for Host {
         let missing = || Error::input(format!("no kernel {kernel}"));
         let _one = self.one.lock().unwrap();
         // SAFETY: the symbols have these types in golden's sources and in the header.
-        let found = self.libraries.iter().find_map(|library| unsafe {
-            Some((library.get::<Kernel>(kernel.as_bytes()).ok()?, library.get::<Set>(b"karat_set").ok()?))
-        });
+        let found = unsafe {
+            let run = self.library.get::<Kernel>(kernel.as_bytes()).ok();
+            run.zip(self.library.get::<Set>(b"karat_set").ok())
+        };
         let (run, set) = found.ok_or_else(missing)?;
         const WIDTH: usize = 256;
         for block in 0..threads.div_ceil(WIDTH) {
