@@ -28,6 +28,7 @@ mod job;
 mod layer;
 mod lockstep;
 mod logits;
+mod mtp;
 mod own_error;
 mod own_ops;
 mod part;
@@ -42,6 +43,8 @@ mod record;
 mod repro;
 mod rerun;
 mod rotate;
+mod sampled;
+mod slots;
 mod storage;
 mod trace;
 
