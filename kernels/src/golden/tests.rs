@@ -66,3 +66,11 @@ fn a_compiler_that_fuses_on_its_own_is_seen() {
     // A product is one chain of fused steps whatever the compiler does.
     assert!(!apart.contains(&"attn.output_up"), "{apart:?}");
 }
+
+#[test]
+fn what_a_run_says_of_its_bits_is_what_was_measured_on_that_chip() {
+    let known = super::standing("sm_90a");
+    assert!(known.contains("NVIDIA H200") && known.contains("51971137 values"), "{known}");
+    let unknown = super::standing("sm_120a");
+    assert!(unknown.contains("sm_120a were never compared"), "{unknown}");
+}
