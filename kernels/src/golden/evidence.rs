@@ -129,7 +129,9 @@ pub fn standing(arch: &str) -> String {
     match all.into_iter().find(good) {
         Some(it) => {
             let (device, date, n) = (&it.device.name, &it.date, it.values().0);
-            format!("golden was computed on the GPU: these kernels gave a CPU's bits on {device}, {date}, all {n} values")
+            format!(
+                "golden was computed on the GPU: these kernels gave a CPU's bits on {device}, {date}, all {n} values"
+            )
         }
         None => format!("golden was computed on the GPU: its bits on {arch} were never compared with a CPU's"),
     }
