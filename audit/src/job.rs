@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use karat_bundle::{Conversation, Model, PartOf, Run, Scenario};
 use karat_model::Checkpoint;
+use karat_reference::backend::Backend;
+use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
 use karat_seam::{Requests, Site};
 use karat_trace::TapGlob;
@@ -123,6 +125,8 @@ pub struct Job<'a> {
     pub repro: Option<PathBuf>,
     /// Where earlier runs left what they found out.
     pub cache: Option<&'a Cache>,
+    /// Computes golden's ops, where this processor does not.
+    pub backend: Option<Arc<dyn Backend>>,
     /// Threads.
     pub threads: usize,
     /// Program and version.
@@ -154,6 +158,7 @@ impl<'a> Job<'a> {
             rerun: false,
             repro: None,
             cache: None,
+            backend: None,
             threads: 1,
             producer: String::new(),
             command: Vec::new(),
@@ -169,10 +174,17 @@ impl<'a> Job<'a> {
             inputs: Inputs::default(),
             taps: self.taps.clone(),
             repro: self.repro.clone(),
+            backend: self.backend.clone(),
             producer: self.producer.clone(),
             command: self.command.clone(),
             ..*self
         }
+    }
+
+    /// Golden over these requests, in f32.
+    pub(crate) fn golden(&self, requests: Requests) -> Result<Golden> {
+        let here = Golden::new(self.checkpoint.clone(), requests, Mode::F32, self.threads)?;
+        Ok(here.computed_by(self.backend.clone()))
     }
 
     /// The pool that comparing runs in.
@@ -198,7 +210,8 @@ impl<'a> Job<'a> {
                 random_weights: self.random_weights,
             },
             scenarios: self.inputs.hashed(),
-            backend: "cpu".to_string(),
+            backend: if self.backend.is_some() { "golden on cuda, candidate on cpu" } else { "cpu" }.to_string(),
+            device: self.backend.as_ref().map(|backend| backend.name()).unwrap_or_default(),
             threads: self.threads as u64,
             ..Run::default()
         }

@@ -1,7 +1,6 @@
 //! Whole logits of a path, for candidates that give no more than logits.
 
 use karat_optimized::{History, Optimized, Plan, Stock};
-use karat_reference::{Golden, Mode};
 use karat_seam::{Path, Tensor};
 
 use super::recall::whole_pass;
@@ -13,7 +12,7 @@ use crate::job::Job;
 pub fn logits(job: &Job<'_>, stock: Option<Stock>) -> Result<Vec<Tensor>> {
     let requests = job.inputs.requests.clone();
     let path: Box<dyn Path> = match stock {
-        None => Box::new(Golden::new(job.checkpoint.clone(), requests, Mode::F32, job.threads)?),
+        None => Box::new(job.golden(requests)?),
         Some(stock) => {
             let plan = Plan { stock, patches: Vec::new(), history: History::Cold };
             Box::new(Optimized::new(job.checkpoint.clone(), requests, plan, job.threads)?)

@@ -51,7 +51,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let start = Instant::now();
     let pool = job.pool()?;
     let (checkpoint, requests) = (&job.checkpoint, &job.inputs.requests);
-    let golden = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let golden = job.golden(requests.clone())?;
     let claims = subject.claims();
     // A path that claims f32 is judged at 1e-5: golden's own noise must be known there.
     let floor = match job.floor || claims == Claims::F32 {

@@ -99,7 +99,7 @@ fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> 
     let checkpoint = &job.checkpoint;
     let config = checkpoint.config();
     let requests = &job.inputs.requests;
-    let golden = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let golden = job.golden(requests.clone())?;
     let floor = match job.floor || subject.claims == Claims::F32 {
         true => Some(Golden::new(checkpoint.clone(), requests.clone(), Mode::F64, job.threads)?),
         false => None,

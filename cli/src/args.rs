@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::backend::Computing;
 use crate::examples;
 use crate::later::Later;
 
@@ -132,9 +133,9 @@ pub(crate) struct Audit {
     /// Tokens a page where histories are compared: a multiple of the model's compression ratios; 256 for the released model
     #[arg(long, value_name = "TOKENS", requires = "histories")]
     pub(crate) page: Option<usize>,
-    /// Where to compute: auto or cpu
-    #[arg(long, value_name = "BACKEND")]
-    pub(crate) backend: Option<String>,
+    /// Where golden is computed.
+    #[command(flatten)]
+    pub(crate) computing: Computing,
     /// Token ids instead of scenarios: {"sequences":[{"id":"a","input_ids":[1,2]}]}
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
@@ -227,6 +228,9 @@ pub(crate) struct Recall {
     /// Write a bundle here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Where golden is computed.
+    #[command(flatten)]
+    pub(crate) computing: Computing,
     /// A running server in the place of the low-precision path.
     #[command(flatten)]
     pub(crate) connect: crate::cmd::live::Connect,
@@ -295,6 +299,9 @@ pub(crate) struct Trace {
     /// The new trace folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+    /// Where golden is computed.
+    #[command(flatten)]
+    pub(crate) computing: Computing,
 }
 
 /// `karat diff`.

@@ -3,6 +3,7 @@
 //! Arguments and printing only; one short file a subcommand. Progress and errors go to stderr, results to stdout.
 
 mod args;
+mod backend;
 mod cache;
 mod cmd;
 mod examples;

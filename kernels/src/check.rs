@@ -84,6 +84,13 @@ fn is_mma(code: &str) -> bool {
     code.starts_with("HMMA.16816.F32") || code.starts_with("QMMA.SF")
 }
 
+/// An approximate function, or a step of a sum that flushes subnormals. (An exact division or root begins with `MUFU.RCP` or
+/// `MUFU.RSQ`, and tells its special cases with instructions that flush.)
+fn approximates(code: &str) -> bool {
+    let function = ["EX2", "LG2", "SIN", "COS", "TANH"].iter().any(|f| code == format!("MUFU.{f}"));
+    function || code.starts_with("FFMA.FTZ")
+}
+
 /// Everything about one compiled kernel that breaks its budget. `found` are the counted opcodes, if a disassembler was there.
 pub fn breaches(
     image: &Image,
@@ -128,6 +135,11 @@ pub fn breaches(
         for local in ["LDL", "STL"] {
             if count(local) > 0 {
                 say(format!("{} {local}: local memory", count(local)));
+            }
+        }
+        if image.golden {
+            for code in codes.keys().filter(|code| approximates(code)) {
+                say(format!("{code}: golden arithmetic approximates nothing"));
             }
         }
         for atomic in ["RED", "ATOM", "ATOMG", "ATOMS"] {

@@ -9,6 +9,8 @@ pub mod check;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod evidence;
+#[cfg(feature = "cuda")]
+pub mod golden;
 pub mod list;
 pub mod pack;
 mod probe;

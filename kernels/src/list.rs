@@ -44,6 +44,9 @@ pub struct Image {
     /// Macros.
     #[serde(default)]
     pub defines: BTreeMap<String, Define>,
+    /// Golden arithmetic: nothing is fused that the source does not fuse, and no instruction approximates.
+    #[serde(default)]
+    pub golden: bool,
     /// Kernels in it.
     pub entries: Vec<Entry>,
 }
@@ -145,6 +148,9 @@ impl Image {
     pub fn options(&self) -> Vec<String> {
         let mut out: Vec<String> =
             ["--std=c++17", "-default-device", "--ptxas-options=-v"].iter().map(ToString::to_string).collect();
+        if self.golden {
+            out.push("--fmad=false".to_string());
+        }
         out.extend(self.defines.iter().map(|(name, value)| match value {
             Define::Number(n) => format!("-D{name}={n}"),
             Define::Word(word) => format!("-D{name}={word}"),

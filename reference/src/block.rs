@@ -113,7 +113,7 @@ impl<T: Real> Resident<'_, T> {
         let (s, first, seq) = (eye.rows.len(), state.n, eye.rows[0].seq);
         let taps = [Tap::HcAttnPre, Tap::HcAttnPost, Tap::HcAttnComb, Tap::HcAttnCollapsed];
         let (mix, collapsed) = self.mix_in(eye, &self.weights.hc_attn, h, taps)?;
-        let mut x = rms_norm(ctx.isa, &collapsed, &w.norm, c.rms_norm_eps);
+        let mut x = rms_norm(ctx, &collapsed, &w.norm, c.rms_norm_eps);
         eye.tap(Tap::AttnIn, &[c.hidden_size], &mut x)?;
 
         let angles = Angles::at(self.rope, eye.rows.iter().map(|row| row.pos));
@@ -147,7 +147,7 @@ impl<T: Real> Resident<'_, T> {
         if let Some(compressor) = &w.compressor {
             selected = match forced.filter(|f| !f.entries.is_empty()) {
                 Some(forced) => forced_entries(forced, first, s, total)?,
-                None => select::select(scores.as_deref(), c.index_topk, s, total, first, compressor.ratio),
+                None => select::select(ctx, scores.as_deref(), c.index_topk, s, total, first, compressor.ratio),
             };
             eye.mask(Tap::AttnSelected, total, &mut selected)?;
         }
@@ -224,7 +224,7 @@ impl<T: Real> Resident<'_, T> {
                 eye.tap(Tap::FfnRouted, &[d], &mut sum)?;
                 let mut shared = experts::shared(ctx, &w.shared, &piece.x);
                 eye.tap(Tap::FfnShared, &[d], &mut shared)?;
-                let mut y = experts::combine(&sum, &shared);
+                let mut y = experts::combine(ctx, &sum, &shared);
                 eye.tap(Tap::FfnOut, &[d], &mut y)?;
                 let mut after = hc_mix::combine(ctx, &piece.mix, h, &y);
                 eye.tap(Tap::Out, &[c.hc_mult, d], &mut after)?;
@@ -245,7 +245,7 @@ impl<T: Real> Resident<'_, T> {
             let mut eye = Eye { see: &mut *see, block: self.block, rows };
             let taps = [Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb, Tap::HcFfnCollapsed];
             let (mix, collapsed) = self.mix_in(&mut eye, &w.hc_ffn, h, taps)?;
-            let mut x = rms_norm(ctx.isa, &collapsed, &w.ffn_norm, c.rms_norm_eps);
+            let mut x = rms_norm(ctx, &collapsed, &w.ffn_norm, c.rms_norm_eps);
             eye.tap(Tap::FfnIn, &[d], &mut x)?;
             let mut logits = route::router_logits(ctx, &x, &w.router);
             eye.tap(Tap::FfnRouterLogits, &[experts], &mut logits)?;

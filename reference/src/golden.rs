@@ -11,6 +11,7 @@ use karat_seam::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::backend::{Backend, Slot};
 use crate::block::Part;
 use crate::eye::Eye;
 use crate::layer::{GoldenLayer, ids_of, sequences, streams_of, visitors};
@@ -39,6 +40,8 @@ pub struct Golden {
     plain: Rope,
     yarn: Rope,
     identity: [u8; 32],
+    /// Computes the ops in our place.
+    backend: Option<Slot>,
 }
 
 impl Golden {
@@ -62,7 +65,7 @@ impl Golden {
         let (plain, yarn) = (Rope::plain(config), Rope::yarn(config));
         let pool = Pool::new(threads)?;
         let identity = identity(&checkpoint, &requests, mode);
-        Ok(Self { checkpoint, requests, mode, pool, plain, yarn, identity })
+        Ok(Self { checkpoint, requests, mode, pool, plain, yarn, identity, backend: None })
     }
 
     /// The same on another instruction set, if this machine has it: for measurements, since no bit depends on it.
@@ -70,6 +73,28 @@ impl Golden {
     pub fn on(mut self, isa: Isa) -> Self {
         self.pool.take(isa);
         self
+    }
+
+    /// The same with its ops on a backend (f32 mode only: nothing else leaves this processor). Another identity: equal bits
+    /// are what a backend promises, not what is known of it.
+    #[must_use]
+    pub fn computed_by(mut self, backend: Option<Arc<dyn Backend>>) -> Self {
+        if let Some(backend) = backend.filter(|_| self.mode == Mode::F32) {
+            let mut hash = Sha256::new();
+            hash.update(self.identity);
+            hash.update(backend.identity());
+            self.identity = hash.finalize().into();
+            self.backend = Some(Slot::new(backend));
+        }
+        self
+    }
+
+    /// What the ops left, unless the backend failed.
+    pub(crate) fn checked<R>(&self, done: Result<R>) -> Result<R> {
+        match &self.backend {
+            Some(slot) => slot.check().map_err(Error::source).and(done),
+            None => done,
+        }
     }
 
     /// The model's config.
@@ -83,7 +108,7 @@ impl Golden {
     }
 
     pub(crate) fn ctx(&self) -> Ctx<'_> {
-        Ctx { config: self.checkpoint.config(), isa: self.pool.isa() }
+        Ctx { backend: self.backend.as_ref(), ..Ctx::new(self.checkpoint.config(), self.pool.isa()) }
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -298,9 +323,10 @@ fn identity(checkpoint: &Checkpoint, requests: &Requests, mode: Mode) -> [u8; 32
 
 impl Path for Golden {
     fn name(&self) -> String {
-        match self.mode {
-            Mode::F32 => "golden".into(),
-            Mode::F64 => "golden f64".into(),
+        match (&self.backend, self.mode) {
+            (Some(slot), _) => format!("golden on {}", slot.backend().name()),
+            (None, Mode::F32) => "golden".into(),
+            (None, Mode::F64) => "golden f64".into(),
         }
     }
 
@@ -331,24 +357,27 @@ impl Path for Golden {
     }
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        self.pool.install(|| match self.mode {
+        let done = self.pool.install(|| match self.mode {
             Mode::F32 => self.model_head::<f32>(lanes),
             Mode::F64 => self.model_head::<f64>(lanes),
-        })
+        });
+        self.checked(done)
     }
 
     fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<()> {
-        self.pool.install(|| match self.mode {
+        let done = self.pool.install(|| match self.mode {
             Mode::F32 => self.mtp_input_typed::<f32>(i, lanes, next),
             Mode::F64 => self.mtp_input_typed::<f64>(i, lanes, next),
-        })
+        });
+        self.checked(done)
     }
 
     fn mtp_head(&self, i: u16, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        self.pool.install(|| match self.mode {
+        let done = self.pool.install(|| match self.mode {
             Mode::F32 => self.mtp_head_typed::<f32>(i, lanes),
             Mode::F64 => self.mtp_head_typed::<f64>(i, lanes),
-        })
+        });
+        self.checked(done)
     }
 }
 

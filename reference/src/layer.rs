@@ -61,11 +61,11 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
 
 impl<T: Real> Layer for GoldenLayer<'_, T> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        self.golden.pool().install(|| self.run_lanes(lanes))
+        self.golden.checked(self.golden.pool().install(|| self.run_lanes(lanes)))
     }
 
     fn op(&self, op: Op, operands: &[(Tap, Tensor)], rows: &[RowId]) -> Result<Vec<(Tap, Tensor)>> {
-        self.golden.pool().install(|| layer_op::run(self, op, operands, rows))
+        self.golden.checked(self.golden.pool().install(|| layer_op::run(self, op, operands, rows)))
     }
 
     fn has_op(&self, op: Op) -> bool {

@@ -61,11 +61,11 @@ impl<T: Real> Call<'_, T> {
             Op::HcFfnPre => self.mix_in(&w.hc_ffn, Tap::HcAttnOut)?,
             Op::AttnNorm => {
                 let x = self.values(Tap::HcAttnCollapsed, &[d])?;
-                self.out([(&[d], rms_norm(ctx.isa, x, &w.attn.norm, c.rms_norm_eps))])
+                self.out([(&[d], rms_norm(ctx, x, &w.attn.norm, c.rms_norm_eps))])
             }
             Op::FfnNorm => {
                 let x = self.values(Tap::HcFfnCollapsed, &[d])?;
-                self.out([(&[d], rms_norm(ctx.isa, x, &w.ffn_norm, c.rms_norm_eps))])
+                self.out([(&[d], rms_norm(ctx, x, &w.ffn_norm, c.rms_norm_eps))])
             }
             Op::QueryDown => {
                 let x = self.values(Tap::AttnIn, &[d])?;
@@ -111,7 +111,7 @@ impl<T: Real> Call<'_, T> {
                 let mut start = 0;
                 for run in rows.chunk_by(|a, b| a.pos + 1 == b.pos) {
                     let own = scores.map(|scores| &scores[start * total..(start + run.len()) * total]);
-                    mask.extend(select::select(own, c.index_topk, run.len(), total, run[0].pos as usize, ratio));
+                    mask.extend(select::select(ctx, own, c.index_topk, run.len(), total, run[0].pos as usize, ratio));
                     start += run.len();
                 }
                 vec![(Tap::AttnSelected, Tensor::u8(vec![rows.len(), total], mask))]
@@ -167,7 +167,7 @@ impl<T: Real> Call<'_, T> {
             }
             Op::CombineExperts => {
                 let (routed, shared) = (self.values(Tap::FfnRouted, &[d])?, self.values(Tap::FfnShared, &[d])?);
-                self.out([(&[d], experts::combine(routed, shared))])
+                self.out([(&[d], experts::combine(ctx, routed, shared))])
             }
             Op::HeadCollapse => {
                 let h = self.values(Tap::HFinal, &[hc, d])?;

@@ -2,7 +2,9 @@
 //! trust. One op is one file with its formula; [`linalg`] fixes the arithmetic and is the only place that sums.
 //!
 //! [`Golden`] is a cold run of every sequence behind the seam; [`Session`] runs the same layer code with carried state.
+//! A [`backend`] computes the ops elsewhere, to the same bits.
 
+pub mod backend;
 mod block;
 pub mod decode;
 mod eye;

@@ -110,7 +110,7 @@ fn attention() -> Box<dyn Fn(Isa) + Send + Sync> {
     let selected: Vec<u8> = (0..queries * total).map(|i| u8::from((i * 7 + i / total).is_multiple_of(2))).collect();
     Box::new(move |isa| {
         let keys = Keys { first: 0, window: &window, entries: &entries, selected: &selected };
-        std::hint::black_box(attend(Ctx { config: &config, isa }, &q, keys, &sink, 64));
+        std::hint::black_box(attend(Ctx::new(&config, isa), &q, keys, &sink, 64));
     })
 }
 
@@ -120,14 +120,14 @@ fn indexer() -> Box<dyn Fn(Isa) + Send + Sync> {
     let (iq, ik) = (values(queries * heads * di, 7), values(total * di, 8));
     let iw = values(queries * heads, 9);
     Box::new(move |isa| {
-        std::hint::black_box(index_score(Ctx { config: &config, isa }, &iq, &ik, &iw, 4 * total, 4));
+        std::hint::black_box(index_score(Ctx::new(&config, isa), &iq, &ik, &iw, 4 * total, 4));
     })
 }
 
 fn selection() -> Box<dyn Fn(Isa) + Send + Sync> {
-    let scores = values(16 * 256, 10);
-    Box::new(move |_| {
-        std::hint::black_box(select(Some(scores.as_slice()), 32, 16, 256, 1024, 4));
+    let (config, scores) = (config(), values(16 * 256, 10));
+    Box::new(move |isa| {
+        std::hint::black_box(select(Ctx::new(&config, isa), Some(scores.as_slice()), 32, 16, 256, 1024, 4));
     })
 }
 
@@ -148,7 +148,7 @@ fn hyper_connections() -> Box<dyn Fn(Isa) + Send + Sync> {
     let weights = HcWeights { mix: pack(n, hc * d, 13), base: values(n, 14), scale: values(3, 15) };
     let h = values(32 * hc * d, 16);
     Box::new(move |isa| {
-        std::hint::black_box(hc_coefficients(Ctx { config: &config, isa }, &weights, &h));
+        std::hint::black_box(hc_coefficients(Ctx::new(&config, isa), &weights, &h));
     })
 }
 
@@ -162,7 +162,7 @@ fn mixing() -> Box<dyn Fn(Isa) + Send + Sync> {
     };
     let (h, y) = (values(s * hc * d, 20), values(s * d, 21));
     Box::new(move |isa| {
-        let ctx = Ctx { config: &config, isa };
+        let ctx = Ctx::new(&config, isa);
         std::hint::black_box(hc_mix::collapse(ctx, &mix.pre, &h));
         std::hint::black_box(hc_mix::combine(ctx, &mix, &h, &y));
     })
@@ -185,7 +185,7 @@ fn routing() -> Box<dyn Fn(Isa) + Send + Sync> {
         choice: Choice::Scored(values(config.n_routed_experts, 24).iter().map(|v| v * 1e-3).collect()),
     };
     Box::new(move |isa| {
-        std::hint::black_box(choose(Ctx { config: &config, isa }, &logits, &router, &[]));
+        std::hint::black_box(choose(Ctx::new(&config, isa), &logits, &router, &[]));
     })
 }
 
@@ -215,7 +215,7 @@ fn routed_experts(s: usize) -> Box<dyn Fn(Isa) + Send + Sync> {
     let idx: Vec<u32> = (0..s * k).map(|i| ((i * i / 3 + i) % config.n_routed_experts) as u32).collect();
     Box::new(move |isa| {
         let parts = [Routed { x: &x, idx: &idx, wt: &wt }];
-        let Ok(sums) = routed(Ctx { config: &config, isa }, &parts, &weights);
+        let Ok(sums) = routed(Ctx::new(&config, isa), &parts, &weights);
         std::hint::black_box(sums);
     })
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use karat_kernels::evidence::{Evidence, stale};
+use karat_kernels::golden::GoldenEvidence;
 use karat_kernels::list::List;
 
 /// Options of `cargo xtask evidence`.
@@ -29,6 +30,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let folder = root.join("kernels/evidence");
     match &args.command {
         Kind::Check => check(&folder),
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => add_golden(&folder, file),
         Kind::Add { file } => {
             let mut evidence = Evidence::read(file)?;
             // A run may have tried images that weren't kept.
@@ -38,23 +40,65 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
             evidence.correctness.retain(|row| listed(&row.image));
             evidence.speed.retain(|row| listed(&row.image));
             complain(file, &evidence)?;
-            let name: String = evidence.device.name.to_lowercase().split_whitespace().collect::<Vec<_>>().join("-");
+            let name = file_name(&evidence.device.name);
             std::fs::create_dir_all(&folder)?;
             let text = serde_json::to_string_pretty(&evidence)? + "\n";
-            std::fs::write(folder.join(format!("{name}.json")), text)?;
-            println!("evidence: kernels/evidence/{name}.json");
+            std::fs::write(folder.join(&name), text)?;
+            println!("evidence: kernels/evidence/{name}");
             Ok(())
         }
     }
 }
 
-fn check(folder: &Path) -> Result<()> {
+/// `NVIDIA H200` is `nvidia-h200.json`.
+fn file_name(device: &str) -> String {
+    device.to_lowercase().split_whitespace().collect::<Vec<_>>().join("-") + ".json"
+}
+
+/// Keeps a run of the part `golden`, unless something was found wrong.
+fn add_golden(folder: &Path, file: &Path) -> Result<()> {
+    let evidence = GoldenEvidence::read(file)?;
+    let faults = evidence.faults()?;
+    if !faults.is_empty() {
+        bail!("{} is no evidence that golden has the same bits there:\n  {}", file.display(), faults.join("\n  "));
+    }
+    let (folder, name) = (folder.join("golden"), file_name(&evidence.device.name));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
+    println!("evidence: kernels/evidence/golden/{name}");
+    Ok(())
+}
+
+/// Golden on GPUs: what there is must hold; nothing is said aloud.
+fn check_golden(folder: &Path) -> Result<()> {
+    let files = json_files(&folder.join("golden"))?;
+    if files.is_empty() {
+        println!("evidence: golden on a GPU: NEVER RUN on any device");
+    }
+    for file in files {
+        let evidence = GoldenEvidence::read(&file)?;
+        let faults = evidence.faults()?;
+        if !faults.is_empty() {
+            bail!("{}: measure again (cargo xtask gpu-suite, part golden):\n  {}", file.display(), faults.join("\n  "));
+        }
+        let (device, date, n) = (&evidence.device.name, &evidence.date, evidence.values().0);
+        println!("evidence: golden on {device} of {date}: {n} values, all bits equal");
+    }
+    Ok(())
+}
+
+fn json_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = match std::fs::read_dir(folder) {
         Ok(entries) => entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?,
         Err(_) => Vec::new(),
     };
     files.retain(|f| f.extension().is_some_and(|e| e == "json"));
     files.sort();
+    Ok(files)
+}
+
+fn check(folder: &Path) -> Result<()> {
+    let files = json_files(folder)?;
     if files.is_empty() {
         bail!("no evidence under {}", folder.display());
     }
@@ -70,7 +114,7 @@ fn check(folder: &Path) -> Result<()> {
             evidence.speed.len()
         );
     }
-    Ok(())
+    check_golden(folder)
 }
 
 fn complain(file: &Path, evidence: &Evidence) -> Result<()> {

@@ -1,5 +1,5 @@
-//! `cargo xtask gpu-suite`: one folder with everything that a machine with a GPU and Python needs to measure the kernels: no
-//! Rust, no compiler, no network there.
+//! `cargo xtask gpu-suite`: one folder with everything that a machine with a GPU and Python needs to measure the kernels and to
+//! compare golden on the GPU with golden on its CPU: no Rust, no compiler, no network there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +21,17 @@ pub(crate) struct Args {
     profile: String,
 }
 
-/// Runs everything; the evidence file lies in `$OUT`, or beside the script.
+/// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# Runs the kernels of this folder on the first GPU and writes evidence.json into $OUT (else beside this script).
+# bash run.sh [kernels|golden]: on the first GPU, either the kernels, into evidence.json, or golden against golden on the CPU,
+# into golden.json; both lie in $OUT (else beside this script).
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
+if [ \"${1:-kernels}\" = golden ]; then
+    ./gpu_suite --pack pack --golden model --karat ./karat --out \"$out/golden.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/golden.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
 ./gpu_suite --pack pack --out \"$out/evidence.json\" --date \"$(date -u +%F)\" --peers torch_peers.py 2>&1 | tee \"$out/gpu-suite.log\"
 done=${PIPESTATUS[0]}
 # The same kernels on fewer seeds under the memory checker, where the machine has one.
@@ -43,11 +48,11 @@ exit \"$done\"
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let pack = Pack::open(&root.join(&args.pack))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let what =
-        ["build", "--package", "karat-kernels", "--features", "cuda", "--bin", "gpu_suite", "--locked", "--profile"];
-    let status = Command::new(cargo).current_dir(root).args(what).arg(&args.profile).status();
+    let packages = ["--package", "karat-kernels", "--bin", "gpu_suite", "--package", "karat-cli", "--bin", "karat"];
+    let features = ["--features", "karat-kernels/cuda,karat-cli/cuda", "--locked", "--profile", &args.profile];
+    let status = Command::new(cargo).current_dir(root).arg("build").args(packages).args(features).status();
     if !status.context("cargo cannot be run")?.success() {
-        bail!("the suite's program does not build");
+        bail!("the suite's programs do not build");
     }
     let out = root.join(&args.out);
     if out.exists() {
@@ -58,16 +63,22 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         std::fs::copy(&from, out.join(to)).with_context(|| format!("failed to copy {}", from.display()))
     };
     let folder = if args.profile == "dev" { "debug" } else { args.profile.as_str() };
-    copy(root.join("target").join(folder).join("gpu_suite"), "gpu_suite")?;
-    // A smaller file travels faster; without binutils it travels as it is.
-    let _ = Command::new("strip").arg(out.join("gpu_suite")).status();
+    for program in ["gpu_suite", "karat"] {
+        copy(root.join("target").join(folder).join(program), program)?;
+        // A smaller file travels faster; without binutils it travels as it is.
+        let _ = Command::new("strip").arg(out.join(program)).status();
+    }
+    std::fs::create_dir_all(out.join("model"))?;
+    for file in ["config.json", "encoding.json", "model.safetensors", "tokenizer.json"] {
+        copy(root.join("golden").join(file), &format!("model/{file}"))?;
+    }
     copy(root.join("kernels/peers/torch_peers.py"), "torch_peers.py")?;
     for name in pack.manifest.items.iter().map(karat_kernels::pack::Item::file).chain(["manifest.json".to_string()]) {
         copy(root.join(&args.pack).join(&name), &format!("pack/{name}"))?;
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh`, and bring evidence.json back",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json) or `bash run.sh golden` (golden.json)",
         out.display()
     );
     Ok(())

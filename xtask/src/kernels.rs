@@ -24,6 +24,9 @@ enum Kind {
         /// Folder of the pack.
         #[arg(long, default_value = "target/kernels/pack")]
         out: PathBuf,
+        /// Only images whose names begin with this word.
+        #[arg(long, default_value = "")]
+        images: String,
     },
     /// Compiles everything and checks registers, spills, shared memory and instructions. Says so and passes where there is no
     /// compiler and none can be fetched.
@@ -35,7 +38,10 @@ const DISASSEMBLER: &str = "nvidia-cuda-nvdisasm==13.2.51";
 
 /// Runs it.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
-    let list = List::read()?;
+    let mut list = List::read()?;
+    if let Kind::Build { images, .. } = &args.command {
+        list.images.retain(|image| image.name.starts_with(images.as_str()));
+    }
     let tools = match tools(root, &list) {
         Ok(tools) => tools,
         Err(error) if matches!(args.command, Kind::Check) => {
@@ -45,7 +51,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         Err(error) => return Err(error),
     };
     let (made, broken) = compile(&list, &tools)?;
-    if let Kind::Build { out } = &args.command {
+    if let Kind::Build { out, .. } = &args.command {
         let out = root.join(out);
         let pack = Pack::write(&out, &list.compiler, made)?;
         println!("kernels: {} images in {}", pack.manifest.items.len(), out.display());

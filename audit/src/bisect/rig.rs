@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use karat_optimized::{History, Optimized, PatchSets, Plan, Stock};
-use karat_reference::{Golden, Mode};
+use karat_reference::Golden;
 use karat_seam::{
     Block, Error as SeamError, Lane, NoTaps, Path as _, Phase, Recorded, Recorder, RowId, Streams, Tap, Together as _,
     Visitor,
@@ -185,8 +185,7 @@ impl<'a> Rig<'a> {
     fn make_golden(&mut self) -> Result<()> {
         if self.golden.is_none() {
             let job = self.job;
-            let (checkpoint, requests) = (job.checkpoint.clone(), job.inputs.requests.clone());
-            self.golden = Some(Golden::new(checkpoint, requests, Mode::F32, job.threads)?);
+            self.golden = Some(job.golden(job.inputs.requests.clone())?);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::{Candidate, Facts, Lockstep, Result, Subject};
 /// Stock runs along, since changed ids are judged against its own; with a cache it runs once for the whole search.
 pub(super) fn measure(rig: &Rig<'_>, subject: &Subject, sets: &[Vec<String>]) -> Result<Vec<Measured>> {
     let job = rig.job;
-    let golden = Golden::new(job.checkpoint.clone(), job.inputs.requests.clone(), Mode::F32, job.threads)?;
+    let golden = job.golden(job.inputs.requests.clone())?;
     let claims = subject.claims();
     let floor = match claims {
         karat_diff::Claims::F32 => {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
 use karat_seam::{Requests, Sequence, Tensor};
 
@@ -58,7 +57,7 @@ fn run(job: &Job<'_>, batch: &[((usize, usize), &Ask)], out: &mut BTreeMap<(usiz
     let name = |i: usize| format!("alone-{i}");
     let seqs =
         batch.iter().enumerate().map(|(i, (_, ask))| Sequence::prompt(name(i), Arc::from(&*ask.alone))).collect();
-    let golden = Golden::new(job.checkpoint.clone(), Requests { seqs }, Mode::F32, job.threads)?;
+    let golden = job.golden(Requests { seqs })?;
     let (rows, logits) = pass::whole(&golden, job.stop, None)?;
     let (width, values) = (logits.width(), logits.as_f32("logits")?);
     for (i, (key, ask)) in batch.iter().enumerate() {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use karat_bundle::RecallRow;
 use karat_model::prompt::{Tokenizer, special};
 use karat_optimized::{Optimized, Plan};
-use karat_reference::{Golden, Mode};
 use karat_scenarios::{Ask, Blind, Looks, Symptom, symptom};
 use karat_seam::{Path, Requests, Sequence, Span, SpanKind, Turn};
 
@@ -39,9 +38,7 @@ const BEYOND: usize = 64;
 pub(super) fn run(job: &Job<'_>, rows: &mut [RecallRow], plan: Option<&Plan>) -> Result<()> {
     let tokenizer = Tokenizer::of(&job.checkpoint).ok();
     let end = end_token(tokenizer.as_ref());
-    let golden = |requests| -> Result<Box<dyn Path>> {
-        Ok(Box::new(Golden::new(job.checkpoint.clone(), requests, Mode::F32, job.threads)?))
-    };
+    let golden = |requests| -> Result<Box<dyn Path>> { Ok(Box::new(job.golden(requests)?)) };
     for (seq, sequence) in job.inputs.requests.seqs.iter().enumerate() {
         if !job.inputs.free.get(seq).copied().unwrap_or_default() {
             continue;

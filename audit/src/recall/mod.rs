@@ -18,7 +18,6 @@ use karat_bundle::judge::recall::SEARCHED;
 use karat_bundle::{RecallRow, judge};
 use karat_model::prompt::Tokenizer;
 use karat_optimized::{Optimized, Plan};
-use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
 use karat_seam::{Path, Phase, Recorder, Requests, RowId, Site, Tap};
 
@@ -173,7 +172,7 @@ pub(crate) fn searcher<'a>(
     move |set, seq, asks| {
         let Some((_, plan)) = plans.iter().find(|(name, _)| name == set) else { return Ok(Vec::new()) };
         let requests = Requests { seqs: vec![job.inputs.requests.seqs[seq].clone()] };
-        let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+        let golden = job.golden(requests.clone())?;
         let candidate = Optimized::new(job.checkpoint.clone(), requests, plan.clone(), job.threads)?;
         takeover::lost_at(&golden, &candidate, asks, job.stop)
     }
@@ -182,7 +181,7 @@ pub(crate) fn searcher<'a>(
 /// What any candidate recalls of the job's conversations, which must be those of its path.
 pub fn recall_of(job: &Job<'_>, candidate: &Candidate<'_>) -> Result<Vec<RecallRow>> {
     let (asks, requests) = (&job.inputs.asks, &job.inputs.requests);
-    let golden = Golden::new(job.checkpoint.clone(), requests.clone(), Mode::F32, job.threads)?;
+    let golden = job.golden(requests.clone())?;
     let [ours, theirs] = [&golden as &dyn Path, candidate.path].map(|path| run::picked(path, job));
     let answers = answers(asks, &ours?, &theirs?);
     let phases = answers.iter().map(|a| candidate.path.phase_of(last_row(asks, a))).collect();

@@ -6,7 +6,6 @@ use std::time::Instant;
 use karat_bundle::judge::recall::{in_order, sequential::Sequential};
 use karat_bundle::{Bundle, Candidate as RunCandidate, Policy, RecallRow, Stopped, Walls, judge};
 use karat_optimized::{History, Optimized, Plan};
-use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
 use karat_seam::Path;
 
@@ -56,7 +55,7 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
         let asks = &part.inputs.asks;
         let requests = &part.inputs.requests;
         let begun = Instant::now();
-        let golden = Golden::new(part.checkpoint.clone(), requests.clone(), Mode::F32, part.threads)?;
+        let golden = part.golden(requests.clone())?;
         let ours = picked(&golden, &part)?;
         wall.golden += begun.elapsed().as_secs_f64();
         (computed, rows_asked) = (computed + tokens, rows_asked + tokens);

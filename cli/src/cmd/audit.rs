@@ -10,8 +10,8 @@ use karat_trace::TapGlob;
 
 use super::{histories, live};
 use crate::args::{Audit, Globals};
+use crate::backend::Place;
 use crate::failure::{Failure, Result};
-use crate::later::not_yet;
 use crate::model::{self, Source};
 use crate::progress::Progress;
 use crate::{cache, inputs, output, stop, summary};
@@ -51,13 +51,17 @@ pub(crate) enum Made {
 
 /// Runs what the arguments ask for.
 pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
-    refuse_later(args)?;
     if args.claims.is_some() && args.candidate.is_none() && args.connect.endpoint.is_none() {
         return Err(Failure::usage("--claims says what a trace (--candidate) or a server (--endpoint) claims"));
     }
     if let Some(url) = &args.connect.endpoint {
+        let place = args.computing.open()?;
+        if place.backend().is_some() {
+            return Err(Failure::usage("--backend cuda has no meaning with --endpoint: golden is computed here"));
+        }
         return Ok(Made::Bundle(Box::new(live::audit(args, url, globals)?)));
     }
+    let elsewhere = args.computing.backend.as_deref() == Some("cuda");
     let partition = args.partition.as_deref().map(part_of).transpose()?;
     let taps = args.taps.as_deref().map(TapGlob::new).transpose()?;
     if args.layers == Some(0) {
@@ -68,6 +72,10 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         let name = if args.rerun { "--rerun" } else { "--repro" };
         return Err(Failure::usage(format!("{name} has no meaning with several histories: name one")));
     }
+    if several.is_some() && elsewhere {
+        return Err(Failure::usage("--backend cuda has no meaning with several histories: golden runs once, here"));
+    }
+    let computed = args.computing.open()?;
     if let Some(dir) = &args.repro {
         karat_audit::repro_place(dir)?;
     }
@@ -97,6 +105,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         rerun: args.rerun,
         repro: args.repro.clone(),
         cache: cache.as_ref(),
+        backend: computed.backend(),
         ..inputs::job(&source, inputs, globals, &progress)
     };
     if let Some(histories) = several {
@@ -110,7 +119,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
     }
     let mut part = None;
     let mut bundle = match &args.candidate {
-        Some(dir) => candidate(args, dir, &source, start)?,
+        Some(dir) => candidate(args, dir, &source, &computed, start)?,
         None => {
             let subject = subject(args)?;
             let mut inputs = inputs::read(&source.checkpoint, &args.scenarios, args.tokens.as_deref())?;
@@ -118,13 +127,14 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
                 let (own, rest) = inputs.part(index, of);
                 (inputs, part) = (own, Some(rest));
             }
-            karat_audit::audit(&start(inputs), &subject)?
+            computed.done(karat_audit::audit(&start(inputs), &subject))?
         }
     };
     progress.finish();
     if !no_cache.is_empty() {
         bundle.run.cache.trouble = no_cache;
     }
+    computed.tell(&mut bundle.run);
     if let Some(part) = part {
         karat_bundle::merge::as_part(&mut bundle, part);
     }
@@ -141,7 +151,13 @@ pub(crate) fn part_of(text: &str) -> Result<(u64, u64)> {
 }
 
 /// Another engine's trace.
-fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(Inputs) -> Job<'a>) -> Result<Bundle> {
+fn candidate<'a>(
+    args: &Audit,
+    dir: &Path,
+    source: &Source,
+    computed: &Place,
+    start: impl FnOnce(Inputs) -> Job<'a>,
+) -> Result<Bundle> {
     for (name, given) in [
         ("a scenario", !args.scenarios.is_empty()),
         ("--stock", args.stock.is_some()),
@@ -164,7 +180,7 @@ fn candidate<'a>(args: &Audit, dir: &Path, source: &Source, start: impl FnOnce(I
         None => None,
     };
     let rerun = args.rerun_trace.as_deref().map(karat_audit::requests_of).transpose()?.map(|(trace, _)| trace);
-    Ok(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, rerun, expected })?)
+    computed.done(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, rerun, expected }))
 }
 
 /// The optimized path.
@@ -205,12 +221,4 @@ pub(crate) fn patch_list(list: Option<&str>, without: &[String]) -> Result<Vec<S
         patches.retain(|p| p.split(':').next() != Some(name));
     }
     Ok(patches)
-}
-
-fn refuse_later(args: &Audit) -> Result<()> {
-    match args.backend.as_deref() {
-        None | Some("auto" | "cpu") => Ok(()),
-        Some("cuda") => Err(not_yet("--backend cuda")),
-        Some(other) => Err(Failure::usage(format!("--backend: expected auto or cpu, found `{other}`"))),
-    }
 }

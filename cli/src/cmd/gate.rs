@@ -113,7 +113,7 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         ("--patches", run.patches.is_some()),
         ("--without", !run.without.is_empty()),
         ("--histories", run.histories.is_some()),
-        ("--backend", run.backend.is_some()),
+        ("--backend", run.computing.backend.is_some()),
         ("--tokens", run.tokens.is_some()),
         ("--taps", run.taps.is_some()),
         ("--layers", run.layers.is_some()),

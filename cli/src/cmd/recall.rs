@@ -1,6 +1,6 @@
 //! `karat recall`.
 
-use karat_audit::Subject;
+use karat_audit::{Job, Subject};
 use karat_optimized::History;
 
 use super::audit::{low_precision, part_of};
@@ -14,7 +14,11 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     if !(args.margin > 0.0 && args.margin < 100.0) {
         return Err(Failure::usage(format!("--margin: expected a share over 0 and under 100, found {}", args.margin)));
     }
+    let computed = args.computing.open()?;
     if let Some(url) = &args.connect.endpoint {
+        if computed.backend().is_some() {
+            return Err(Failure::usage("--backend cuda has no meaning with --endpoint: golden is computed here"));
+        }
         return live::recall(args, url, globals);
     }
     let subject = match args.golden {
@@ -43,12 +47,13 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         }
     };
     let progress = Progress::new(globals);
-    let job = inputs::job(&source, inputs, globals, &progress);
+    let job = Job { backend: computed.backend(), ..inputs::job(&source, inputs, globals, &progress) };
     let margin = args.margin / 100.0;
     let mut bundle = match &subject {
-        Some(subject) if args.stop_early => karat_audit::recall_until(&job, subject, margin)?,
-        subject => karat_audit::recall(&job, subject.as_ref(), Some(margin))?,
+        Some(subject) if args.stop_early => computed.done(karat_audit::recall_until(&job, subject, margin))?,
+        subject => computed.done(karat_audit::recall(&job, subject.as_ref(), Some(margin)))?,
     };
+    computed.tell(&mut bundle.run);
     progress.finish();
     let trained = model::TRAINED_TOKENS;
     if args.model.is_none() && longest > trained {

@@ -12,6 +12,10 @@ use crate::progress::Progress;
 use crate::{inputs, model, output};
 
 pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
+    let computed = args.computing.open()?;
+    if computed.backend().is_some() && args.path != PathName::Golden {
+        return Err(Failure::usage("--backend cuda needs --path golden: the low-precision path is computed here"));
+    }
     let glob = args.taps.as_deref().map_or_else(|| Ok(TapGlob::all()), TapGlob::new)?;
     check_path(args)?;
     let source = model::open(args.model.as_deref())?;
@@ -21,7 +25,9 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
     let (checkpoint, requests) = (source.checkpoint.clone(), inputs.requests.clone());
     let threads = globals.threads();
     let path: Box<dyn Path> = match args.path {
-        PathName::Golden => Box::new(Golden::new(checkpoint, requests, Mode::F32, threads)?),
+        PathName::Golden => {
+            Box::new(Golden::new(checkpoint, requests, Mode::F32, threads)?.computed_by(computed.backend()))
+        }
         PathName::Stock | PathName::Optimized => {
             let patches = match args.path {
                 PathName::Optimized => patch_list(args.patches.as_deref(), &[])?,
@@ -39,14 +45,15 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
         ..Header::default()
     };
     let mut writer = TraceWriter::create(&args.out, &inputs.requests, header, glob, Order::LayerMajor)?;
-    match args.sample {
-        None => record(path.as_ref(), &mut writer, &progress)?,
+    let recorded = match args.sample {
+        None => record(path.as_ref(), &mut writer, &progress),
         Some(n) => {
             let window = source.checkpoint.config().sliding_window;
             let mut sample = Sample::evenly(&mut writer, &inputs.requests, n as usize, window);
-            record(path.as_ref(), &mut sample, &progress)?;
+            record(path.as_ref(), &mut sample, &progress)
         }
-    }
+    };
+    computed.done(recorded)?;
     let folder = writer.finish()?;
     progress.finish();
     let rows: usize = inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
@@ -105,7 +112,7 @@ fn history(path: &dyn Path, requests: &Requests) -> Vec<TraceHistory> {
 }
 
 /// One pass of a path through all its layers.
-fn record(path: &dyn Path, see: &mut dyn Visitor, progress: &Progress) -> Result<()> {
+fn record(path: &dyn Path, see: &mut dyn Visitor, progress: &Progress) -> karat_audit::Result<()> {
     let layers = path.blocks().layers;
     let total = u64::from(layers) + 1;
     let mut x = path.embed(see)?;
@@ -115,7 +122,8 @@ fn record(path: &dyn Path, see: &mut dyn Visitor, progress: &Progress) -> Result
         let mut lanes = [Lane::new(&x, &mut *see)];
         layer.run(&mut lanes)?;
         let out = lanes[0].out.take();
-        x = out.ok_or_else(|| Failure::bug("a layer left no streams"))?.streams;
+        let nothing = || karat_seam::Error::Request(format!("layer {l} left no streams"));
+        x = out.ok_or_else(nothing)?.streams;
     }
     progress.show(u64::from(layers), total, "head");
     path.head(&mut [Lane::new(&x, &mut *see)])?;

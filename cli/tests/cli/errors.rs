@@ -1,4 +1,4 @@
-use crate::support::{karat, workplace};
+use crate::support::{karat, karat_in, workplace};
 
 #[test]
 fn clap_refuses_what_is_no_argument() {
@@ -19,10 +19,28 @@ fn clap_refuses_what_is_no_argument() {
 #[test]
 fn what_is_not_in_this_version_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 3] = [&["op", "attend"], &["bench"], &["audit", "--backend", "cuda"]];
+    let cases: [&[&str]; 2] = [&["op", "attend"], &["bench"]];
     for args in cases {
         let ran = karat(dir.path(), args).expect(2);
         assert!(ran.error().contains("is not in this version"), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_exits_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let cuda = ["--backend", "cuda"];
+    let none = [("CUDA_VISIBLE_DEVICES", "-1"), ("KARAT_NO_CACHE", "1")];
+    for args in [&["audit"][..], &["gate"], &["recall"], &["trace", "--path", "golden", "--out", "t"]] {
+        let ran = karat_in(dir.path(), &[args, &cuda].concat(), &none).expect(2);
+        assert!(ran.error().starts_with("--backend cuda: "), "{args:?}: {}", ran.stderr);
+    }
+    for (args, words) in [
+        (&["audit", "--pack", "p"][..], "it needs --backend cuda"),
+        (&["audit", "--histories", "all", "--backend", "cuda"], "several histories"),
+    ] {
+        let ran = karat_in(dir.path(), args, &none).expect(2);
+        assert!(ran.error().contains(words), "{args:?}: {}", ran.stderr);
     }
 }
 

@@ -48,6 +48,26 @@ fn instructions_are_counted_by_kernel() {
 }
 
 #[test]
+fn golden_approximates_nothing() {
+    let list = List::read().unwrap();
+    let image = list.image("golden-rows").unwrap();
+    assert!(image.options().contains(&"--fmad=false".to_string()));
+    assert!(list.images.iter().all(|i| i.golden == i.source.starts_with("reference/golden_")));
+    let used: Vec<Resources> = (image.entries.iter())
+        .map(|entry| Resources { entry: entry.name.clone(), registers: 32, ..Resources::default() })
+        .collect();
+    let codes =
+        |code: &str| image.entries.iter().map(|e| (e.name.clone(), BTreeMap::from([(code.to_string(), 1)]))).collect();
+    // Exact division begins with a reciprocal, and tells special cases with instructions that flush.
+    for code in ["FFMA", "MUFU.RCP", "FSETP.GTU.FTZ.AND", "DADD"] {
+        assert!(breaches(image, "sm_90a", &used, Some(&codes(code))).is_empty(), "{code}");
+    }
+    for code in ["FFMA.FTZ", "MUFU.EX2", "MUFU.LG2", "HMMA.16816.F32", "LDL", "RED"] {
+        assert_eq!(breaches(image, "sm_90a", &used, Some(&codes(code))).len(), image.entries.len(), "{code}");
+    }
+}
+
+#[test]
 fn each_breach_is_told() {
     let list = List::read().unwrap();
     let image = list.image("split-gemm-3").unwrap();

@@ -1,6 +1,7 @@
 //! One GPU: found without a panic, its memory, launches in a stream, graphs and clocks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, result, sys};
 use karat_model::{Error, Result};
@@ -23,6 +24,8 @@ pub struct Device {
     pub processors: u32,
     /// Memory, bytes.
     pub memory: usize,
+    /// Set when memory was asked for that wasn't there.
+    full: AtomicBool,
 }
 
 /// Memory on the device, freed with this value.
@@ -68,11 +71,7 @@ impl Device {
             return Err(Error::input("no NVIDIA driver: libcuda was not found"));
         }
         let driver = driver_version().ok_or_else(|| Error::input("the NVIDIA driver does not tell its version"))?;
-        if driver < LEAST_DRIVER {
-            let found = format!("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
-            let error = Error::input(format!("the NVIDIA driver is too old: it offers {found}, CUDA 13.0 is needed"));
-            return Err(error.hint("driver 580 or newer"));
-        }
+        new_enough(driver)?;
         result::init().map_err(|e| failed("the NVIDIA driver found no GPU to use", e))?;
         let count = CudaContext::device_count().map_err(|e| failed("the NVIDIA driver counts no GPUs", e))?;
         if count == 0 {
@@ -82,15 +81,12 @@ impl Device {
             CudaContext::new(0).map_err(|e| failed("the GPU gives no context (its memory may be full)", e))?;
         let capability = context.compute_capability().map_err(|e| failed("the GPU does not say what it is", e))?;
         let name = context.name().unwrap_or_else(|_| "an unnamed GPU".to_string());
-        if arch_of(capability).is_none() {
-            let what = format!("{name} is of compute capability {}.{}", capability.0, capability.1);
-            return Err(Error::input(format!("{what}: kernels are built for 9.0 and 12.0 only")));
-        }
+        known(&name, capability)?;
         let number = context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         let processors = number.map_err(|e| failed("the GPU does not say what it is", e))? as u32;
         let memory = context.total_mem().unwrap_or(0);
         let stream = context.new_stream().map_err(|e| failed("the GPU gives no stream", e))?;
-        Ok(Self { context, stream, name, capability, driver, processors, memory })
+        Ok(Self { context, stream, name, capability, driver, processors, memory, full: AtomicBool::new(false) })
     }
 
     /// One line on it.
@@ -99,6 +95,11 @@ impl Device {
         let gib = self.memory as f64 / f64::from(1 << 30);
         let driver = format!("CUDA {}.{}", self.driver / 1000, self.driver % 1000 / 10);
         format!("{}, compute capability {major}.{minor}, {gib:.0} GiB, driver for {driver}", self.name)
+    }
+
+    /// True once it was asked for more memory than it had.
+    pub fn was_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// The chip's name in packs.
@@ -114,6 +115,7 @@ impl Device {
         self.bind()?;
         // SAFETY: the context is current; the memory is owned by the buffer and set before anybody sees it.
         let at = unsafe { result::malloc_sync(bytes.max(16)) }.map_err(|e| {
+            self.full.fetch_or(e.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY, Ordering::Relaxed);
             let free = result::mem_get_info().map_or(0, |(free, _)| free);
             let wanted = format!("{} MiB", bytes.div_ceil(1 << 20));
             failed("the GPU's memory is full", e).expected(wanted).found(format!("{} MiB free", free >> 20))
@@ -150,6 +152,29 @@ impl Device {
         Ok(out)
     }
 
+    /// Copies values into a buffer, `offset` bytes from its start. No kernel may use the buffer at the time; those that come
+    /// later wait for `settle`.
+    pub(crate) fn write<T: Plain>(&self, buffer: &Buffer, offset: usize, values: &[T]) -> Result<()> {
+        let at = buffer.need("written to", offset + size_of_val(values))? + offset as u64;
+        if values.is_empty() {
+            return Ok(());
+        }
+        self.bind()?;
+        // SAFETY: the buffer is long enough, as just checked.
+        unsafe { result::memcpy_htod_sync(at, values) }.map_err(|e| failed("copying to the GPU failed", e))
+    }
+
+    /// Fills `out` from a buffer, `offset` bytes from its start, after everything in the stream is done.
+    pub(crate) fn read<T: Plain>(&self, buffer: &Buffer, offset: usize, out: &mut [T]) -> Result<()> {
+        let at = buffer.need("read from", offset + size_of_val(out))? + offset as u64;
+        self.wait()?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the buffer is long enough, as just checked; T is a plain number, of which any bits are a value.
+        unsafe { result::memcpy_dtoh_sync(out, at) }.map_err(|e| failed("copying from the GPU failed", e))
+    }
+
     /// Sets every byte of a buffer.
     ///
     /// # Errors
@@ -163,7 +188,8 @@ impl Device {
     }
 
     /// Waits for what the driver does in its own stream: ours doesn't wait for that one.
-    fn settle(&self) -> Result<()> {
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.bind()?;
         self.context.synchronize().map_err(|e| failed("the GPU failed", e))
     }
 
@@ -181,7 +207,7 @@ impl Device {
     /// # Safety
     /// `args` has the layout of the kernel's parameter, and every pointer in it leads to as much memory as the kernel touches
     /// for these sizes, alive until the stream is done.
-    pub(super) unsafe fn launch<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A) -> Result<()> {
+    pub(crate) unsafe fn launch<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A) -> Result<()> {
         // SAFETY: what the caller promises.
         unsafe { self.queue(function, config, args, false) }
     }
@@ -292,6 +318,25 @@ impl Device {
     }
 }
 
+/// An error for a driver that cannot load the packs.
+fn new_enough(driver: i32) -> Result<()> {
+    if driver >= LEAST_DRIVER {
+        return Ok(());
+    }
+    let found = format!("CUDA {}.{}", driver / 1000, driver % 1000 / 10);
+    let error = Error::input(format!("the NVIDIA driver is too old: it offers {found}, CUDA 13.0 is needed"));
+    Err(error.hint("driver 580 or newer"))
+}
+
+/// An error for a chip that no image is built for.
+fn known(name: &str, capability: (i32, i32)) -> Result<()> {
+    if arch_of(capability).is_some() {
+        return Ok(());
+    }
+    let what = format!("{name} is of compute capability {}.{}", capability.0, capability.1);
+    Err(Error::input(format!("{what}: kernels are built for 9.0 and 12.0 only")))
+}
+
 fn arch_of(capability: (i32, i32)) -> Option<&'static str> {
     match capability {
         (9, 0) => Some("sm_90a"),
@@ -311,12 +356,13 @@ mod private {
     impl Number for u8 {}
     impl Number for u16 {}
     impl Number for i32 {}
+    impl Number for u32 {}
     impl Number for f32 {}
 }
 
 impl Buffer {
     /// Its address on the device.
-    pub(super) fn at(&self) -> u64 {
+    pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
@@ -354,3 +400,6 @@ impl Drop for Graph {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,7 +85,7 @@ impl Loader {
 
 impl Loaded {
     /// A kernel, ready for as much shared memory as the list gives it.
-    pub(super) fn kernel(&self, name: &str) -> Result<(CudaFunction, Entry)> {
+    pub(crate) fn kernel(&self, name: &str) -> Result<(CudaFunction, Entry)> {
         let entry = self.image.entry(name)?.clone();
         let what = format!("kernel {name} of image {}", self.image.name);
         let function = self.module.load_function(name).map_err(|e| failed(&format!("{what} cannot be found"), e))?;

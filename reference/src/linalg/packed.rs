@@ -1,8 +1,11 @@
 //! A weight in the order in which the kernels read it.
 
+use std::sync::OnceLock;
+
 use rayon::prelude::*;
 
 use super::{LANES, Real};
+use crate::backend::{Kept, Matrix};
 
 /// Values under which packing is not worth a thread.
 const TASK: usize = 1 << 15;
@@ -13,6 +16,8 @@ pub(crate) struct Packed<T> {
     n: usize,
     k: usize,
     data: Vec<[T; LANES]>,
+    /// What a backend keeps of it.
+    kept: OnceLock<Kept>,
 }
 
 impl<T: Real> Packed<T> {
@@ -29,11 +34,12 @@ impl<T: Real> Packed<T> {
                 transpose(values, lanes, panel);
             },
         );
-        Self { n, k, data }
+        Self { n, k, data, kept: OnceLock::new() }
     }
 
     /// Repacks in place from row-major values (`[n,k]`), keeping the allocation.
     pub(crate) fn refill(&mut self, n: usize, k: usize, values: &[T]) {
+        self.kept = OnceLock::new();
         // Missing outputs are zero since the last time.
         if (self.n, self.k) != (n, k) {
             (self.n, self.k) = (n, k);
@@ -43,6 +49,11 @@ impl<T: Real> Packed<T> {
         for (p, panel) in self.data.chunks_exact_mut(k.max(1)).enumerate() {
             transpose(&values[p * LANES * k..], LANES.min(n - p * LANES), panel);
         }
+    }
+
+    /// As a backend takes it (f32 mode).
+    pub(crate) fn matrix(&self) -> Matrix<'_> {
+        Matrix { n: self.n, k: self.k, panels: T::single(self.data.as_flattened()), kept: &self.kept }
     }
 
     /// Outputs.

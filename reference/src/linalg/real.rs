@@ -100,6 +100,10 @@ pub trait Real:
         self.wide().is_nan()
     }
 
+    /// The values as f32 for a backend, which serves the f32 mode only; nothing in the f64 mode.
+    fn single(values: &[Self]) -> &[f32];
+    /// What a backend gave.
+    fn of_singles(values: Vec<f32>) -> Vec<Self>;
     /// Runs `f` with this thread's buffers of products. `f` must not multiply on its own.
     fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R;
     /// An owned tensor of this type.
@@ -154,6 +158,12 @@ impl Real for f32 {
         let below = elementary::log1p(elementary::exp(f64::from(self))) as f32;
         if self > 20.0 { self } else { below }
     }
+    fn single(values: &[Self]) -> &[f32] {
+        values
+    }
+    fn of_singles(values: Vec<f32>) -> Vec<Self> {
+        values
+    }
     fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R {
         thread_local!(static BUFFERS: RefCell<Buffers<f32>> = RefCell::default());
         BUFFERS.with_borrow_mut(f)
@@ -201,6 +211,12 @@ impl Real for f64 {
     #[inline(always)]
     fn sqrt(self) -> Self {
         f64::sqrt(self)
+    }
+    fn single(_: &[Self]) -> &[f32] {
+        &[]
+    }
+    fn of_singles(values: Vec<f32>) -> Vec<Self> {
+        values.into_iter().map(f64::from).collect()
     }
     fn with_buffers<R>(f: impl FnOnce(&mut Buffers<Self>) -> R) -> R {
         thread_local!(static BUFFERS: RefCell<Buffers<f64>> = RefCell::default());

@@ -6,9 +6,11 @@
 //! `lse[t,h] = ln(den) + m`. The sink is a logit with a zero value vector and takes no part in m. When every score is
 //! -inf, m = sink and o = 0. Shapes: q `[S,H,hd]`, o `[S,H,hd]` BEFORE the inverse rope, lse `[S,H]`.
 
+use karat_model::Result;
 use rayon::prelude::*;
 
 use super::Ctx;
+use crate::backend::{Attention, Backend};
 use crate::linalg::{Packed, Real, SinkSoftmax, matmul_here, mix_rows};
 
 /// What a piece of rows attends to.
@@ -37,6 +39,9 @@ struct Task<'a, T> {
 /// (o, lse) of rows at positions `first..first+S`.
 pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[T], first: usize) -> (Vec<T>, Vec<T>) {
     let (heads, width) = (ctx.config.num_attention_heads, ctx.config.num_attention_heads * ctx.config.head_dim);
+    if let Some((o, lse)) = ctx.there::<T, _>(|there| attend_there(there, ctx, q, keys, sink, first)) {
+        return (T::of_singles(o), T::of_singles(lse));
+    }
     let (mut o, mut lse) = (vec![T::ZERO; q.len()], vec![T::ZERO; q.len() / width * heads]);
     let init = || Task {
         q: Packed::default(),
@@ -52,6 +57,37 @@ pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[
         one_query(ctx, task, q, sink, o, lse);
     });
     (o, lse)
+}
+
+/// The same on a backend, which gets all keys once and a list of each query's.
+fn attend_there<T: Real>(
+    there: &dyn Backend,
+    ctx: Ctx<'_>,
+    q: &[T],
+    keys: Keys<'_, T>,
+    sink: &[T],
+    first: usize,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let hd = ctx.config.head_dim;
+    let (window, total) = ((keys.window.len() / hd) as u32, keys.entries.len() / hd);
+    let (mut list, mut from) = (Vec::new(), vec![0]);
+    for t in 0..q.len() / (sink.len() * hd) {
+        let pos = first + t;
+        let start = (pos + 1).saturating_sub(ctx.config.sliding_window);
+        list.extend((start - keys.first) as u32..(pos + 1 - keys.first) as u32);
+        let chosen = keys.selected[t * total..(t + 1) * total].iter().enumerate().filter(|(_, chosen)| **chosen != 0);
+        list.extend(chosen.map(|(w, _)| window + w as u32));
+        from.push(list.len() as u32);
+    }
+    there.attend(Attention {
+        q: T::single(q),
+        keys: &[T::single(keys.window), T::single(keys.entries)].concat(),
+        list: &list,
+        from: &from,
+        sink: T::single(sink),
+        width: hd,
+        scale: (1.0 / (hd as f64).sqrt()) as f32,
+    })
 }
 
 /// Keys of row t, which is at position `pos`, in key order.

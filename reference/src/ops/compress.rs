@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use super::rms_norm::rms_norm;
 use super::rope::{Angles, Rope};
 use super::{Ctx, linear};
+use crate::backend::Windows;
 use crate::linalg::{Packed, PoolBuffers, Real, pool_slots};
 use crate::state::CompressorState;
 
@@ -67,7 +68,42 @@ pub(crate) fn pool<T: Real>(
         return Vec::new();
     }
     let block = r * columns;
-    // z of all complete windows.
+    let before = || state.prev.as_ref().map(|prev| [T::single(&prev.kvp), T::single(&prev.score)]);
+    let whole = || Windows {
+        kvp: T::single(&state.pend_kvp[..windows * block]),
+        score: T::single(&state.pend_score[..windows * block]),
+        ape: T::single(&w.ape),
+        before: before(),
+        ratio: r,
+        width,
+    };
+    let (entries, z) = match ctx.there::<T, _>(|there| there.pool(whole())) {
+        Some((entries, z)) => (T::of_singles(entries), T::of_singles(z)),
+        None => pool_here(ctx, w, state, windows),
+    };
+    if w.overlap {
+        let last = (windows - 1) * block..windows * block;
+        let ca = |rows: &[T]| rows.chunks_exact(columns).flat_map(|row| row[..width].to_vec()).collect();
+        state.prev = Some(crate::state::Overlap { kvp: ca(&state.pend_kvp[last.clone()]), score: ca(&z[last]) });
+    }
+    state.pend_kvp.drain(..windows * block);
+    state.pend_score.drain(..windows * block);
+
+    let mut entries = rms_norm(ctx, &entries, &w.norm, ctx.config.rms_norm_eps);
+    let angles = Angles::at(rope, (first..first + windows).map(|i| (i * r) as u32));
+    angles.rotate_rows(ctx, &mut entries, (1, width), false);
+    entries
+}
+
+/// Entries before their norm `[windows,width]`, and z of all complete windows.
+fn pool_here<T: Real>(
+    ctx: Ctx<'_>,
+    w: &CompressorWeights<T>,
+    state: &CompressorState<T>,
+    windows: usize,
+) -> (Vec<T>, Vec<T>) {
+    let (r, columns, width) = (w.ratio, w.columns(), w.width());
+    let block = r * columns;
     let mut z = state.pend_score[..windows * block].to_vec();
     for window in z.chunks_exact_mut(block) {
         for (z, &ape) in window.iter_mut().zip(&w.ape) {
@@ -93,18 +129,5 @@ pub(crate) fn pool<T: Real>(
         scores.extend(z[own].chunks_exact(columns).map(|row| &row[column.clone()]));
         pool_slots(ctx.isa, scores, values, entry, buffers);
     });
-    if w.overlap {
-        let last = (windows - 1) * block..windows * block;
-        let ca = |rows: &[T]| rows.chunks_exact(columns).flat_map(|row| row[..width].to_vec()).collect();
-        state.prev = Some(crate::state::Overlap { kvp: ca(&state.pend_kvp[last.clone()]), score: ca(&z[last]) });
-    }
-    state.pend_kvp.drain(..windows * block);
-    state.pend_score.drain(..windows * block);
-
-    let mut entries = rms_norm(ctx.isa, &entries, &w.norm, ctx.config.rms_norm_eps);
-    let angles = Angles::at(rope, (first..first + windows).map(|i| (i * r) as u32));
-    for (i, entry) in entries.chunks_exact_mut(width).enumerate() {
-        angles.rotate(i, entry, width);
-    }
-    entries
+    (entries, z)
 }

@@ -8,10 +8,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use karat_model::Result as Done;
 use rayon::prelude::*;
 
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
+use crate::backend::Backend;
 use crate::linalg::{Packed, Real, matmul_here, zip_map};
 
 /// Rows of one task of the shared expert.
@@ -44,6 +46,12 @@ pub(crate) trait ExpertWeights<T>: Sync {
 /// x `[S,D]` to `[S,D]`.
 pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Vec<T> {
     let d = ctx.config.hidden_size;
+    let there = ctx.values(|there| {
+        there.linear(&activation_there(ctx, there, T::single(x), [&w.w1, &w.w3], None)?, w.w2.matrix())
+    });
+    if let Some(y) = there {
+        return y;
+    }
     let mut y = vec![T::ZERO; x.len()];
     let tasks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
     tasks.for_each(|(y, x)| {
@@ -60,6 +68,18 @@ fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]])
     matmul_here(ctx.isa, x, w3, &mut u);
     zip_map(ctx.isa, &mut g, &u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
     g
+}
+
+/// The same on a backend, each row times its `wt` where there is one.
+fn activation_there<T: Real>(
+    ctx: Ctx<'_>,
+    there: &dyn Backend,
+    x: &[f32],
+    [w1, w3]: [&Packed<T>; 2],
+    wt: Option<&[f32]>,
+) -> Done<Vec<f32>> {
+    let (g, u) = (there.linear(x, w1.matrix())?, there.linear(x, w3.matrix())?);
+    there.swiglu(&g, &u, ctx.config.swiglu_limit as f32, wt.map(|wt| (wt, w1.n())))
 }
 
 /// Rows of several lanes that go through the experts together.
@@ -117,6 +137,13 @@ fn side_by_side<T: Real, E: Send>(
 fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, [w1, w3]: &[Packed<T>; 2]) -> Vec<T> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
+    let there = ctx.values(|there| {
+        let wt: Vec<T> = users.iter().map(|&(p, slot)| parts[p].wt[slot]).collect();
+        activation_there(ctx, there, T::single(&x.concat()), [w1, w3], Some(T::single(&wt)))
+    });
+    if let Some(act) = there {
+        return act;
+    }
     let mut act = activation(ctx, w1, w3, &x);
     for (&(p, slot), act) in users.iter().zip(act.chunks_exact_mut(w1.n())) {
         let wt = parts[p].wt[slot];
@@ -173,6 +200,9 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
 }
 
 fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>) -> Vec<T> {
+    if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.matrix())) {
+        return y;
+    }
     let mut y = vec![T::ZERO; act.len() * w2.n()];
     matmul_here(ctx.isa, act, w2, &mut y);
     y
@@ -185,6 +215,9 @@ fn sum_over_experts<T: Real, E: Send>(
     run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+    if ctx.backend.is_some() && !T::IS_WIDE {
+        return sum_there(ctx, parts, run);
+    }
     let experts = by_expert(ctx, parts);
     let mut sums: Vec<Vec<f64>> = parts.iter().map(|part| vec![0f64; part.idx.len() / k * d]).collect();
     for batch in batches(&experts) {
@@ -217,7 +250,38 @@ fn sum_over_experts<T: Real, E: Send>(
     Ok(sums.into_iter().map(round).collect())
 }
 
+/// The same on a backend: the outputs by slot, each row's slots in ascending order of their experts.
+fn sum_there<T: Real, E: Send>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
+) -> Result<Vec<Vec<T>>, E> {
+    let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+    let mut slots: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * d]).collect();
+    for (e, users) in by_expert(ctx, parts) {
+        for (&(p, slot), out) in users.iter().zip(run(e, &users)?.chunks_exact(d)) {
+            slots[p][slot * d..(slot + 1) * d].copy_from_slice(out);
+        }
+    }
+    let sum = |(part, slots): (&Routed<'_, T>, Vec<T>)| {
+        let mut order: Vec<u32> = Vec::with_capacity(part.idx.len());
+        for idx in part.idx.chunks_exact(k) {
+            let mut row: Vec<u32> = (0..k as u32).collect();
+            row.sort_by_key(|&slot| idx[slot as usize]);
+            order.extend(row);
+        }
+        let there = ctx.values(|there| there.sum_experts(T::single(&slots), &order, k, d));
+        // A backend that failed: the path refuses its result.
+        there.unwrap_or_else(|| vec![T::ZERO; part.idx.len() / k * d])
+    };
+    Ok(parts.iter().zip(slots).map(sum).collect())
+}
+
 /// `routed + shared`.
-pub(crate) fn combine<T: Real>(routed: &[T], shared: &[T]) -> Vec<T> {
+pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, routed: &[T], shared: &[T]) -> Vec<T> {
+    let there = ctx.values(|there| there.add(T::single(routed), T::single(shared), ctx.config.hidden_size, 1));
+    if let Some(sum) = there {
+        return sum;
+    }
     routed.iter().zip(shared).map(|(&r, &s)| r + s).collect()
 }

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::rms_norm::inverse_rms;
 use super::{Ctx, linear};
+use crate::backend::Sinkhorn;
 use crate::linalg::{Job, LANES, Machine, Packed, Real, dispatch};
 
 /// Weights of one mixing.
@@ -38,8 +39,16 @@ pub(crate) struct Coefficients<T> {
 pub(crate) fn hc_coefficients<T: Real>(ctx: Ctx<'_>, w: &HcWeights<T>, h: &[T]) -> Coefficients<T> {
     let (hc, width) = (ctx.config.hc_mult, ctx.config.hc_mult * ctx.config.hidden_size);
     let m = linear(ctx, h, width, &w.mix);
-    let r = inverse_rms(ctx.isa, h, width, ctx.config.rms_norm_eps);
+    let r = inverse_rms(ctx, h, width, ctx.config.rms_norm_eps);
     let s = r.len();
+    let size = Sinkhorn { hc, iters: ctx.config.hc_sinkhorn_iters, eps: ctx.config.hc_eps as f32 };
+    let there = ctx.there::<T, _>(|there| {
+        there.coefficients(T::single(&m), T::single(&r), T::single(&w.base), T::single(&w.scale), size)
+    });
+    if let Some(made) = there {
+        let [pre, post, comb] = [made.0, made.1, made.2].map(T::of_singles);
+        return Coefficients { pre, post, comb };
+    }
     let mut out =
         Coefficients { pre: vec![T::ZERO; s * hc], post: vec![T::ZERO; s * hc], comb: vec![T::ZERO; s * hc * hc] };
     let rows = out.pre.par_chunks_mut(LANES * hc).zip(out.post.par_chunks_mut(LANES * hc));

@@ -13,6 +13,9 @@ use crate::linalg::{Real, mix_rows};
 /// `[S,hc]` x `[S,hc,D]` to `[S,D]`.
 pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Vec<T> {
     let (hc, d) = (ctx.config.hc_mult, ctx.config.hidden_size);
+    if let Some(x) = ctx.values(|there| there.collapse(T::single(pre), T::single(h), hc)) {
+        return x;
+    }
     let mut x = vec![T::ZERO; h.len() / hc];
     x.par_chunks_exact_mut(d).enumerate().with_min_len(16).for_each_init(Vec::new, |streams, (t, x)| {
         streams.clear();
@@ -25,6 +28,13 @@ pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Vec<T> {
 /// Streams after the part: `[S,hc,D]`.
 pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: &[T]) -> Vec<T> {
     let (hc, d) = (ctx.config.hc_mult, ctx.config.hidden_size);
+    let there = ctx.values(|there| {
+        let (comb, post) = (T::single(&mix.comb), T::single(&mix.post));
+        there.combine(comb, post, T::single(h), T::single(y), hc)
+    });
+    if let Some(out) = there {
+        return out;
+    }
     let mut out = vec![T::ZERO; h.len()];
     let init = || (Vec::with_capacity(hc + 1), Vec::with_capacity(hc * (hc + 1)));
     out.par_chunks_exact_mut(hc * d).enumerate().with_min_len(16).for_each_init(init, |(rows, a), (t, out)| {

@@ -9,9 +9,9 @@ use karat_model::Result;
 
 use super::hc_mix::collapse;
 use super::rms_norm::{inverse_rms, rms_norm};
-use super::{Ctx, linear, rows};
+use super::{Ctx, linear, linear_into, rows};
 use crate::decode::Decoder;
-use crate::linalg::{Packed, Real, matmul_into};
+use crate::linalg::{Packed, Real};
 
 /// Weights of a hyper-connection head and its norm.
 pub(crate) struct HeadWeights<T> {
@@ -29,14 +29,21 @@ pub(crate) struct HeadWeights<T> {
 pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) -> Vec<T> {
     let width = ctx.config.hc_mult * ctx.config.hidden_size;
     let m = linear(ctx, h, width, &w.mix);
-    let r = inverse_rms(ctx.isa, h, width, ctx.config.rms_norm_eps);
+    let r = inverse_rms(ctx, h, width, ctx.config.rms_norm_eps);
     let eps = T::of(ctx.config.hc_eps);
-    let mut pre = m;
-    for (pre, &r) in pre.chunks_exact_mut(w.base.len()).zip(&r) {
-        for (pre, &base) in pre.iter_mut().zip(&w.base) {
-            *pre = (*pre * r * w.scale[0] + base).sigmoid() + eps;
+    let there = ctx.values(|there| {
+        let (scale, eps) = (T::single(&w.scale)[0], ctx.config.hc_eps as f32);
+        there.head_weights(T::single(&m), T::single(&r), T::single(&w.base), scale, eps)
+    });
+    let pre = there.unwrap_or_else(|| {
+        let mut pre = m;
+        for (pre, &r) in pre.chunks_exact_mut(w.base.len()).zip(&r) {
+            for (pre, &base) in pre.iter_mut().zip(&w.base) {
+                *pre = (*pre * r * w.scale[0] + base).sigmoid() + eps;
+            }
         }
-    }
+        pre
+    });
     collapse(ctx, &pre, h)
 }
 
@@ -80,7 +87,7 @@ pub(crate) fn head_logits<T: Real>(
     collapsed: &[&[T]],
 ) -> Result<Vec<Vec<T>>> {
     let (d, vocab) = (ctx.config.hidden_size, ctx.config.vocab_size);
-    let x: Vec<Vec<T>> = collapsed.iter().map(|x| rms_norm(ctx.isa, x, &w.norm, ctx.config.rms_norm_eps)).collect();
+    let x: Vec<Vec<T>> = collapsed.iter().map(|x| rms_norm(ctx, x, &w.norm, ctx.config.rms_norm_eps)).collect();
     let mut logits: Vec<Vec<T>> = x.iter().map(|x| vec![T::ZERO; x.len() / d * vocab]).collect();
     for (i, block) in blocks(vocab).enumerate() {
         let fresh;
@@ -92,7 +99,7 @@ pub(crate) fn head_logits<T: Real>(
             }
         };
         for (x, logits) in x.iter().zip(&mut logits) {
-            matmul_into(ctx.isa, &rows(x, d), packed, logits, vocab, block.start);
+            linear_into(ctx, &rows(x, d), packed, logits, vocab, block.start);
         }
     }
     Ok(logits)

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::rope::Angles;
 use super::{Ctx, linear, rows};
+use crate::backend::Scoring;
 use crate::linalg::{Packed, Real, ScoreBuffers, relu_scores};
 
 /// Queries that are scored together.
@@ -18,7 +19,7 @@ const QUERIES: usize = 8;
 pub(crate) fn index_query<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Vec<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
     let mut iq = linear(ctx, qr, ctx.config.q_lora_rank, wq_b);
-    iq.par_chunks_exact_mut(heads * di).enumerate().with_min_len(16).for_each(|(t, q)| angles.rotate(t, q, di));
+    angles.rotate_rows(ctx, &mut iq, (heads, di), false);
     iq
 }
 
@@ -27,6 +28,9 @@ pub(crate) fn index_weights<T: Real>(ctx: Ctx<'_>, x: &[T], weights_proj: &Packe
     let (heads, di) = (ctx.config.index_n_heads as f64, ctx.config.index_head_dim as f64);
     let scale = T::of(1.0 / di.sqrt() * (1.0 / heads.sqrt()));
     let mut iw = linear(ctx, x, ctx.config.hidden_size, weights_proj);
+    if let Some(iw) = ctx.values(|there| there.scale(T::single(&iw), T::single(&[scale])[0])) {
+        return iw;
+    }
     for w in &mut iw {
         *w = *w * scale;
     }
@@ -39,6 +43,13 @@ pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], f
     let total = ik.len() / di;
     if total == 0 {
         return Vec::new();
+    }
+    let scoring = || {
+        let (q, k, w) = (T::single(iq), T::single(ik), T::single(iw));
+        Scoring { q, k, w, heads, first, ratio }
+    };
+    if let Some(scores) = ctx.values(|there| there.index_scores(scoring())) {
+        return scores;
     }
     let keys = Packed::from_rows(total, di, |w, out| out.copy_from_slice(&ik[w * di..(w + 1) * di]));
     let mut scores = vec![T::NEG_INFINITY; iw.len() / heads * total];

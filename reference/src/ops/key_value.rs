@@ -2,8 +2,6 @@
 //!
 //! `kv = RMSNorm(x wkv^T; kv_norm)` `[S,hd]`, rope on the last rd dims: one head for all queries, K = V = kv.
 
-use rayon::prelude::*;
-
 use super::rms_norm::rms_norm;
 use super::rope::Angles;
 use super::{Ctx, linear};
@@ -12,7 +10,7 @@ use crate::linalg::{Packed, Real};
 /// x `[S,D]` to kv `[S,hd]`, normed and roped.
 pub(crate) fn key_value<T: Real>(ctx: Ctx<'_>, x: &[T], wkv: &Packed<T>, kv_norm: &[T], angles: &Angles<T>) -> Vec<T> {
     let hd = ctx.config.head_dim;
-    let mut kv = rms_norm(ctx.isa, &linear(ctx, x, ctx.config.hidden_size, wkv), kv_norm, ctx.config.rms_norm_eps);
-    kv.par_chunks_exact_mut(hd).enumerate().with_min_len(64).for_each(|(t, row)| angles.rotate(t, row, hd));
+    let mut kv = rms_norm(ctx, &linear(ctx, x, ctx.config.hidden_size, wkv), kv_norm, ctx.config.rms_norm_eps);
+    angles.rotate_rows(ctx, &mut kv, (1, hd), false);
     kv
 }

@@ -22,15 +22,35 @@ pub(crate) mod swiglu;
 #[cfg(test)]
 mod tests;
 
-use karat_model::Config;
+use karat_model::{Config, Result as Done};
 
-use crate::linalg::{Isa, Packed, Real, matmul};
+use crate::backend::{Backend, Slot};
+use crate::linalg::{Isa, Packed, Real, matmul, matmul_into};
 
 /// What every op needs to know.
 #[derive(Clone, Copy)]
 pub(crate) struct Ctx<'a> {
     pub(crate) config: &'a Config,
     pub(crate) isa: Isa,
+    /// Computes in our place.
+    pub(crate) backend: Option<&'a Slot>,
+}
+
+impl<'a> Ctx<'a> {
+    /// Everything is computed here.
+    pub(crate) fn new(config: &'a Config, isa: Isa) -> Self {
+        Self { config, isa, backend: None }
+    }
+
+    /// What the backend makes of an op of T; `None` where it is computed here.
+    pub(crate) fn there<T: Real, R>(self, op: impl FnOnce(&dyn Backend) -> Done<R>) -> Option<R> {
+        if T::IS_WIDE { None } else { self.backend?.run(op) }
+    }
+
+    /// The same where the result is one tensor of values.
+    pub(crate) fn values<T: Real>(self, op: impl FnOnce(&dyn Backend) -> Done<Vec<f32>>) -> Option<Vec<T>> {
+        self.there::<T, _>(op).map(T::of_singles)
+    }
 }
 
 /// Rows of a row-major matrix.
@@ -40,5 +60,22 @@ pub(crate) fn rows<T>(x: &[T], width: usize) -> Vec<&[T]> {
 
 /// A linear without bias: `[S,k] -> [S,n]`, `y = x w^T`.
 pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &Packed<T>) -> Vec<T> {
-    matmul(ctx.isa, &rows(x, k), w)
+    ctx.values(|there| there.linear(T::single(x), w.matrix())).unwrap_or_else(|| matmul(ctx.isa, &rows(x, k), w))
+}
+
+/// The same for rows that lie anywhere, into columns `first..first+n` of rows of `stride` values.
+pub(crate) fn linear_into<T: Real>(
+    ctx: Ctx<'_>,
+    x: &[&[T]],
+    w: &Packed<T>,
+    out: &mut [T],
+    stride: usize,
+    first: usize,
+) {
+    let Some(y) = ctx.values::<T>(|there| there.linear(T::single(&x.concat()), w.matrix())) else {
+        return matmul_into(ctx.isa, x, w, out, stride, first);
+    };
+    for (row, y) in out.chunks_exact_mut(stride).zip(y.chunks_exact(w.n().max(1))) {
+        row[first..first + w.n()].copy_from_slice(y);
+    }
 }

@@ -23,8 +23,12 @@ pub(crate) struct MtpWeights<T> {
 /// Embeddings of the next ids `[S,D]` and streams `[S,hc,D]` to the block's streams `[S,hc,D]`.
 pub(crate) fn mtp_input<T: Real>(ctx: Ctx<'_>, w: &MtpWeights<T>, next: &[T], h: &[T]) -> Vec<T> {
     let (d, eps) = (ctx.config.hidden_size, ctx.config.rms_norm_eps);
-    let e = linear(ctx, &rms_norm(ctx.isa, next, &w.enorm, eps), d, &w.e_proj);
-    let mut x = linear(ctx, &rms_norm(ctx.isa, h, &w.hnorm, eps), d, &w.h_proj);
+    let e = linear(ctx, &rms_norm(ctx, next, &w.enorm, eps), d, &w.e_proj);
+    let mut x = linear(ctx, &rms_norm(ctx, h, &w.hnorm, eps), d, &w.h_proj);
+    let there = ctx.values(|there| there.add(T::single(&x), T::single(&e), d, ctx.config.hc_mult));
+    if let Some(x) = there {
+        return x;
+    }
     for (streams, e) in x.chunks_exact_mut(ctx.config.hc_mult * d).zip(e.chunks_exact(d)) {
         for stream in streams.chunks_exact_mut(d) {
             for (x, &e) in stream.iter_mut().zip(e) {

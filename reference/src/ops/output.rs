@@ -3,22 +3,20 @@
 //! o `[S,H,hd]`, inverse rope at the QUERY position, viewed as `[S,G,H/G*hd]`;
 //! `oa[t,g,:] = wo_a[g] o[t,g,:]`, `[S, G*o_lora]`; `y = oa wo_b^T` `[S,D]`.
 
-use rayon::prelude::*;
-
 use super::rope::Angles;
-use super::{Ctx, linear};
-use crate::linalg::{Packed, Real, matmul_into};
+use super::{Ctx, linear, linear_into};
+use crate::linalg::{Packed, Real};
 
 /// o `[S,H,hd]` to oa `[S,G*o_lora]`; `wo_a` holds one weight `[o_lora, H/G*hd]` a group.
 pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, mut o: Vec<T>, wo_a: &[Packed<T>], angles: &Angles<T>) -> Vec<T> {
     let (hd, width) = (ctx.config.head_dim, ctx.config.num_attention_heads * ctx.config.head_dim);
-    o.par_chunks_exact_mut(width).enumerate().with_min_len(16).for_each(|(t, o)| angles.rotate_back(t, o, hd));
+    angles.rotate_rows(ctx, &mut o, (ctx.config.num_attention_heads, hd), true);
     let (group, rank) = (width / wo_a.len(), ctx.config.o_lora_rank);
     let stride = wo_a.len() * rank;
     let mut oa = vec![T::ZERO; o.len() / width * stride];
     for (g, w) in wo_a.iter().enumerate() {
         let x: Vec<&[T]> = o.chunks_exact(width).map(|row| &row[g * group..(g + 1) * group]).collect();
-        matmul_into(ctx.isa, &x, w, &mut oa, stride, g * rank);
+        linear_into(ctx, &x, w, &mut oa, stride, g * rank);
     }
     oa
 }

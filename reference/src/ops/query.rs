@@ -3,8 +3,6 @@
 //! `qr = RMSNorm(x wq_a^T; q_norm)` `[S,R]`; `q = qr wq_b^T` `[S,H,hd]`; each head `q = q / rms(q)` over all hd dims,
 //! no weight, BEFORE rope; then rope on the last rd dims at the row's position.
 
-use rayon::prelude::*;
-
 use super::rms_norm::{rms_norm, rms_scale};
 use super::rope::Angles;
 use super::{Ctx, linear};
@@ -13,14 +11,14 @@ use crate::linalg::{Packed, Real};
 /// x `[S,D]` to qr `[S,R]`.
 pub(crate) fn query_down<T: Real>(ctx: Ctx<'_>, x: &[T], wq_a: &Packed<T>, q_norm: &[T]) -> Vec<T> {
     let down = linear(ctx, x, ctx.config.hidden_size, wq_a);
-    rms_norm(ctx.isa, &down, q_norm, ctx.config.rms_norm_eps)
+    rms_norm(ctx, &down, q_norm, ctx.config.rms_norm_eps)
 }
 
 /// qr `[S,R]` to q `[S,H,hd]`, normed and roped.
 pub(crate) fn query_up<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Vec<T> {
     let (heads, hd) = (ctx.config.num_attention_heads, ctx.config.head_dim);
     let mut q = linear(ctx, qr, ctx.config.q_lora_rank, wq_b);
-    rms_scale(ctx.isa, &mut q, hd, ctx.config.rms_norm_eps);
-    q.par_chunks_exact_mut(heads * hd).enumerate().with_min_len(16).for_each(|(t, q)| angles.rotate(t, q, hd));
+    rms_scale(ctx, &mut q, hd, ctx.config.rms_norm_eps);
+    angles.rotate_rows(ctx, &mut q, (heads, hd), false);
     q
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use karat_model::Config;
 use rayon::prelude::*;
 
+use super::Ctx;
 use crate::linalg::Real;
 
 /// Inverse frequencies of one rope.
@@ -116,6 +117,17 @@ impl<T: Real> Angles<T> {
 
     fn row(&self, i: usize) -> &[(T, T)] {
         &self.turns[i * self.half..(i + 1) * self.half]
+    }
+
+    /// Rotates the last rd dims of every head of all rows in place: x `[S, heads, width]`; `back` turns them back.
+    pub(crate) fn rotate_rows(&self, ctx: Ctx<'_>, x: &mut [T], (heads, width): (usize, usize), back: bool) {
+        let turns = || -> Vec<T> { self.turns.iter().flat_map(|&(cos, sin)| [cos, sin]).collect() };
+        if let Some(y) = ctx.values(|there| there.rotate(T::single(x), width, T::single(&turns()), self.half, back)) {
+            x.copy_from_slice(&y);
+            return;
+        }
+        let rows = x.par_chunks_exact_mut(heads * width).enumerate().with_min_len((64 / heads).max(16));
+        rows.for_each(|(i, x)| self.turn(i, x, width, back));
     }
 
     /// Rotates the last rd dims of every head of row i in place: x `[heads, width]`.

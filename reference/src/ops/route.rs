@@ -47,6 +47,9 @@ pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, 
     match &w.choice {
         Choice::Hashed(table) => ids.iter().flat_map(|&id| &table[id as usize * k..][..k]).copied().collect(),
         Choice::Scored(bias) => {
+            if let Some(idx) = ctx.there::<T, _>(|there| there.choose(T::single(logits), T::single(bias), k)) {
+                return idx;
+            }
             let mut s = logits.to_vec();
             map(ctx.isa, &mut s, Affinity);
             let mut idx = Vec::with_capacity(s.len() / experts * k);
@@ -62,6 +65,10 @@ pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, 
 /// Routing weights `[S,K]` of the chosen experts.
 pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T> {
     let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
+    let factor = ctx.config.routed_scaling_factor;
+    if let Some(wt) = ctx.values(|there| there.route_weights(T::single(logits), experts, idx, k, factor)) {
+        return wt;
+    }
     let mut wt = Vec::with_capacity(idx.len());
     for (logits, idx) in logits.chunks_exact(experts).zip(idx.chunks_exact(k)) {
         wt.extend(idx.iter().map(|&e| logits[e as usize]));
@@ -70,7 +77,7 @@ pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T
     for s in wt.chunks_exact_mut(k) {
         let sum = ordered_sum(s.iter().copied());
         for s in s {
-            *s = T::of(s.wide() / sum * ctx.config.routed_scaling_factor);
+            *s = T::of(s.wide() / sum * factor);
         }
     }
     wt

@@ -7,6 +7,8 @@ use std::cmp::Ordering;
 
 use rayon::prelude::*;
 
+use super::Ctx;
+use crate::backend::Choosing;
 use crate::linalg::Real;
 
 /// Larger first, then lower index; NaN after every number.
@@ -67,6 +69,7 @@ fn keep<T: Real>(scores: &[T], k: usize, best: &mut Vec<u32>) -> usize {
 
 /// Mask `[S,T]` of rows at positions `first..first+S`: scores `[S,T]`, or none for HCA.
 pub(crate) fn select<T: Real>(
+    ctx: Ctx<'_>,
     scores: Option<&[T]>,
     topk: usize,
     s: usize,
@@ -76,6 +79,10 @@ pub(crate) fn select<T: Real>(
 ) -> Vec<u8> {
     let mut mask = vec![0u8; s * total];
     if total == 0 {
+        return mask;
+    }
+    let choosing = || Choosing { scores: scores.map(T::single), topk, rows: s, total, first, ratio };
+    if let Some(mask) = ctx.there::<T, _>(|there| there.select(choosing())) {
         return mask;
     }
     mask.par_chunks_exact_mut(total).enumerate().with_min_len(16).for_each_init(Vec::new, |best, (t, mask)| {

@@ -50,7 +50,7 @@ fn config() -> Config {
 }
 
 fn ctx(config: &Config) -> Ctx<'_> {
-    Ctx { config, isa: Isa::best() }
+    Ctx::new(config, Isa::best())
 }
 
 #[test]
@@ -61,9 +61,11 @@ fn ties_go_to_the_lower_index_and_nan_comes_last() {
     assert_eq!(top_k(&[5.0f32, 4.0], 3), [0, 1]);
     // Rows at positions 7 and 12, ratio 4: 2 and 3 entries are visible; ties at the boundary of k = 2.
     let scores = [9.0f32, 1.0, 99.0, 1.0, 2.0, 1.0];
-    assert_eq!(select(Some(&scores[..3]), 2, 1, 3, 7, 4), [1, 1, 0]);
-    assert_eq!(select(Some(&scores[3..]), 2, 1, 3, 12, 4), [1, 1, 0]);
-    assert_eq!(select::<f32>(None, 2, 2, 3, 11, 4), [1; 6]);
+    let config = config();
+    let ctx = ctx(&config);
+    assert_eq!(select(ctx, Some(&scores[..3]), 2, 1, 3, 7, 4), [1, 1, 0]);
+    assert_eq!(select(ctx, Some(&scores[3..]), 2, 1, 3, 12, 4), [1, 1, 0]);
+    assert_eq!(select::<f32>(ctx, None, 2, 2, 3, 11, 4), [1; 6]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod cases;
 mod compressor;
 mod exact;
 mod gemm;
+mod golden;
 mod index;
 mod mhc;
 mod mla;
@@ -35,7 +36,8 @@ struct Suite {
 }
 
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
-/// the parts whose name holds the word, are for a run under a memory checker.
+/// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
+/// the GPU is compared with golden on the CPU.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -43,17 +45,23 @@ struct Args {
     peers: Option<PathBuf>,
     seeds: u64,
     parts: String,
+    golden: Option<PathBuf>,
+    karat: Option<PathBuf>,
 }
 
 fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
-        Error::usage("usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]")
+        Error::usage(
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--karat PROGRAM]",
+        )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts"].contains(&name.as_str()) {
+        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--karat"]
+            .contains(&name.as_str())
+        {
             return Err(usage().found(name));
         }
         found.insert(name, value);
@@ -66,6 +74,8 @@ fn args() -> Result<Args> {
         peers: take("--peers").map(Into::into),
         seeds: take("--seeds").map_or(Ok(20), |n| n.parse().map_err(|_| usage().found(n)))?,
         parts: take("--parts").unwrap_or_default(),
+        golden: take("--golden").map(Into::into),
+        karat: take("--karat").map(Into::into),
     })
 }
 
@@ -82,6 +92,10 @@ fn main() -> ExitCode {
 
 fn run() -> Result<bool> {
     let args = args()?;
+    if let Some(model) = args.golden {
+        let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
+        return golden::run(&golden::Golden { pack, out, date, model, karat });
+    }
     let device = Device::open()?;
     println!("{}", device.describe());
     let pack = Pack::open(&args.pack)?;

@@ -1,0 +1,153 @@
+//! The part `golden`: golden on the GPU against golden on this processor, then the default audit with golden on either, then what
+//! must be refused.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use karat_kernels::cuda::Device;
+use karat_kernels::evidence::Place;
+use karat_kernels::golden::{GoldenEvidence, Gpu, Refusal, SameFile, compare};
+use karat_kernels::pack::Pack;
+use karat_model::{Checkpoint, Error, Result};
+
+/// What the part is given.
+pub(crate) struct Golden {
+    pub(crate) pack: PathBuf,
+    pub(crate) out: PathBuf,
+    pub(crate) date: String,
+    /// Folder of the model.
+    pub(crate) model: PathBuf,
+    /// The program `karat`, built with CUDA; none: no audit is run.
+    pub(crate) karat: Option<PathBuf>,
+}
+
+/// Tokens of the comparison, and how many of them the session takes in one piece: longer than a window and two HCA entries.
+const TOKENS: usize = 400;
+const PREFILL: usize = 320;
+
+/// Runs it; true if no bit differs and everything ended as it must.
+pub(crate) fn run(it: &Golden) -> Result<bool> {
+    let device = Device::open()?;
+    println!("{}", device.describe());
+    let place = Place {
+        name: device.name.clone(),
+        arch: device.arch().to_string(),
+        driver: device.driver,
+        processors: device.processors,
+    };
+    let gpu = Gpu::new(device, Some(Pack::open(&it.pack)?), None, None)?;
+    let checkpoint = Arc::new(Checkpoint::open(&it.model)?);
+    let vocab = checkpoint.config().vocab_size;
+    let ids: Vec<u32> = (0..TOKENS).map(|i| ((i * 167 + i * i * 31) % vocab) as u32).collect();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let compared = compare(&checkpoint, &ids, PREFILL, &gpu.backend(), threads)?;
+    for row in &compared.rows {
+        let word = if row.differing == 0 { "equal" } else { "DIFFERS" };
+        println!(
+            "{:<8} {:<28} {:>10} values, {:>8} differ, {:>6} steps: {word}",
+            row.what, row.name, row.values, row.differing, row.worst_ulp
+        );
+    }
+    println!("seconds: {:?}", compared.seconds);
+    let weights: String = checkpoint.weights_sha256().iter().map(|b| format!("{b:02x}")).collect();
+    let mut evidence = GoldenEvidence {
+        format: 1,
+        date: it.date.clone(),
+        device: place,
+        images: gpu.digests().clone(),
+        model: format!("{} {weights}", checkpoint.label()),
+        tokens: [TOKENS as u64, PREFILL as u64],
+        compared,
+        audit: Vec::new(),
+        audit_seconds: [0.0; 2],
+        refusals: vec![full(&gpu)],
+    };
+    // Written before the audits: whatever becomes of them, this is known.
+    write(&it.out, &evidence)?;
+    drop(gpu);
+    if let Some(karat) = &it.karat {
+        audits(it, karat, &mut evidence)?;
+        refusals(it, karat, &mut evidence)?;
+        write(&it.out, &evidence)?;
+    }
+    let faults = evidence.faults()?;
+    for fault in &faults {
+        println!("FAULT: {fault}");
+    }
+    let (values, differing) = evidence.values();
+    println!("golden: {values} values compared, {differing} differ; {} faults", faults.len());
+    Ok(faults.is_empty())
+}
+
+fn write(path: &Path, evidence: &GoldenEvidence) -> Result<()> {
+    let text = serde_json::to_string_pretty(evidence)
+        .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")))?;
+    std::fs::write(path, text + "\n")
+        .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")).at(path.display()))
+}
+
+/// More memory than any device has.
+fn full(gpu: &Gpu) -> Refusal {
+    let message = match gpu.device().alloc(1 << 45, 0) {
+        Ok(_) => "32 TiB were given".to_string(),
+        Err(error) => error.to_string(),
+    };
+    // No process ends here: the code is that of the program where `was_full` says so.
+    let found = if gpu.device().was_full() { 75 } else { 3 };
+    println!("out of memory: {message}");
+    Refusal { what: "memory full".to_string(), expected: 75, found, message }
+}
+
+fn run_karat(karat: &Path, args: &[&str], env: Option<(&str, &str)>) -> Result<(i32, String, f64)> {
+    let start = Instant::now();
+    let mut command = Command::new(karat);
+    command.args(args).envs(env);
+    let out = command.output().map_err(|e| Error::input(format!("cannot be run: {e}")).at(karat.display()))?;
+    let said = String::from_utf8_lossy(&out.stderr).trim().to_string();
+    Ok((out.status.code().unwrap_or(-1), said, start.elapsed().as_secs_f64()))
+}
+
+/// The default audit with golden on this processor, and on the GPU; every file of the bundle but `run.json`, which says where.
+fn audits(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("karat-golden-{}", std::process::id()));
+    let (here, there) = (folder.join("cpu"), folder.join("cuda"));
+    let text = |path: &Path| path.display().to_string();
+    let (pack, out) = (text(&it.pack), [text(&here), text(&there)]);
+    let common = ["audit", "--no-cache", "--quiet"];
+    let cpu = run_karat(karat, &[&common[..], &["--out", &out[0]]].concat(), None)?;
+    let cuda =
+        run_karat(karat, &[&common[..], &["--backend", "cuda", "--pack", &pack, "--out", &out[1]]].concat(), None)?;
+    println!("audit: cpu exit {} {:.1} s, cuda exit {} {:.1} s {}", cpu.0, cpu.2, cuda.0, cuda.2, cuda.1);
+    evidence.audit_seconds = [cpu.2, cuda.2];
+    let expected = cpu.0;
+    evidence.refusals.push(Refusal { what: "audit".to_string(), expected, found: cuda.0, message: cuda.1 });
+    let files = std::fs::read_dir(&here).map_err(|e| Error::input(format!("no bundle: {e}")).at(here.display()))?;
+    let mut names: Vec<_> = files.filter_map(|f| Some(f.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    names.sort();
+    for file in names.into_iter().filter(|name| Path::new(name).extension().is_some_and(|e| e == "csv")) {
+        let (a, b) = (std::fs::read(here.join(&file)), std::fs::read(there.join(&file)));
+        let bytes = a.as_ref().map_or(0, |a| a.len() as u64);
+        let same = matches!((&a, &b), (Ok(a), Ok(b)) if a == b);
+        println!("audit: {file}: {bytes} bytes, {}", if same { "equal" } else { "DIFFERS" });
+        evidence.audit.push(SameFile { file, bytes, same });
+    }
+    // Two small folders of the system's temporary ones.
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok(())
+}
+
+/// Each must end with one message and its code, and never with a panic (70).
+fn refusals(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()> {
+    let pack = it.pack.display().to_string();
+    let cuda = ["audit", "--no-cache", "--quiet", "--backend", "cuda", "--pack"];
+    let cases: [(&str, &str, Option<(&str, &str)>, i32); 2] =
+        [("no GPU visible", &pack, Some(("CUDA_VISIBLE_DEVICES", "-1")), 2), ("no pack", "no-such-pack", None, 3)];
+    for (what, pack, env, expected) in cases {
+        let (found, message, _) = run_karat(karat, &[&cuda[..], &[pack]].concat(), env)?;
+        println!("{what}: exit {found}, expected {expected}: {message}");
+        evidence.refusals.push(Refusal { what: what.to_string(), expected, found, message });
+    }
+    Ok(())
+}

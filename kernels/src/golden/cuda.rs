@@ -1,0 +1,127 @@
+//! Golden's kernels on a GPU.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaFunction, LaunchConfig};
+use karat_model::{Error, Result};
+use karat_reference::backend::Backend;
+
+use super::run::{Args, Desk, Found, Runner, Values};
+use crate::cuda::{Buffer, Device, Loader};
+use crate::list::{Entry, List};
+use crate::pack::Pack;
+use crate::source::digest;
+
+/// Golden's images in the list, one a source.
+pub const IMAGES: [&str; 4] = ["golden-linear", "golden-rows", "golden-attend", "golden-experts"];
+
+/// A GPU that computes golden.
+#[derive(Debug)]
+pub struct Gpu {
+    desk: Arc<Desk<OnDevice>>,
+}
+
+#[derive(Debug)]
+struct OnDevice {
+    device: Device,
+    kernels: BTreeMap<String, (CudaFunction, Entry)>,
+    digests: BTreeMap<String, String>,
+}
+
+impl Gpu {
+    /// Golden's images for the device: from a pack, else from the cache of images, else compiled here by an NVRTC under `root` or
+    /// of the system.
+    ///
+    /// # Errors
+    /// An image can't be had, or the driver refuses it.
+    pub fn new(device: Device, pack: Option<Pack>, cache: Option<PathBuf>, root: Option<PathBuf>) -> Result<Self> {
+        let loader = Loader::new(pack, cache, root)?;
+        let (mut kernels, mut digests) = (BTreeMap::new(), BTreeMap::new());
+        for name in IMAGES {
+            let image = loader.list.image(name)?;
+            digests.insert(name.to_string(), digest(image, &loader.list.compiler)?);
+            let loaded = loader.load(&device, name)?;
+            for entry in &image.entries {
+                kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
+            }
+        }
+        Ok(Self { desk: Arc::new(Desk::new(OnDevice { device, kernels, digests })) })
+    }
+
+    /// What a golden path computes by.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        self.desk.clone()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.desk.runner.device
+    }
+
+    /// Golden's images and the digests of their sources, options and compiler.
+    pub fn digests(&self) -> &BTreeMap<String, String> {
+        &self.desk.runner.digests
+    }
+}
+
+impl Runner for OnDevice {
+    type Memory = Buffer;
+
+    fn name(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let digests: Vec<&str> = self.digests.values().map(String::as_str).collect();
+        format!("cuda {} {} {}", self.device.arch(), self.device.driver, digests.join(" "))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Buffer> {
+        // Poison: a value that is read before it was written is a NaN.
+        self.device.alloc(bytes, 0xff)
+    }
+
+    fn at(&self, memory: &Buffer) -> u64 {
+        memory.at()
+    }
+
+    fn write(&self, memory: &Buffer, offset: usize, values: Values<'_>) -> Result<()> {
+        match values {
+            Values::F32(values) => self.device.write(memory, offset, values),
+            Values::U32(values) => self.device.write(memory, offset, values),
+        }
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.device.settle()
+    }
+
+    fn read(&self, memory: &Buffer, offset: usize, found: &mut Found) -> Result<()> {
+        match found {
+            Found::F32(values) => self.device.read(memory, offset, values),
+            Found::U32(values) => self.device.read(memory, offset, values),
+            Found::U8(values) => self.device.read(memory, offset, values),
+        }
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()> {
+        let missing = || Error::input(format!("golden has no kernel {kernel} on this device"));
+        let (function, entry) = self.kernels.get(kernel).ok_or_else(missing)?;
+        let blocks = u32::try_from(threads.div_ceil(entry.threads as usize)).ok().filter(|n| *n < 1 << 31);
+        let blocks = blocks.ok_or_else(|| Error::input(format!("{kernel}: {threads} outputs are too many at once")))?;
+        let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: Args is the parameter of every kernel of golden; the addresses are what the caller promises.
+        unsafe { self.device.launch(function, config, args) }
+    }
+}
+
+/// Digests of golden's images as the list has them.
+///
+/// # Errors
+/// The committed list is broken.
+pub fn digests() -> Result<BTreeMap<String, String>> {
+    let list = List::read()?;
+    IMAGES.iter().map(|name| Ok(((*name).to_string(), digest(list.image(name)?, &list.compiler)?))).collect()
+}

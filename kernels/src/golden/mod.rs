@@ -1,0 +1,17 @@
+//! Golden on a device: the ops of `karat-reference` as kernels of `cuda/reference/golden_*.cu`, to the same bits.
+//!
+//! Each op takes values and gives values; a weight stays on the device for as long as the path holds it, so a layer is
+//! streamed through the device as it is through memory. It is written for bits first: one thread an output.
+
+mod compare;
+mod cuda;
+mod evidence;
+mod ops;
+mod run;
+
+pub use compare::{Compared, OpBits, compare};
+pub use cuda::{Gpu, IMAGES, digests};
+pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! One op on a device: operands in, kernels, results out.
+
+use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
+
+use karat_model::{Error, Result};
+
+/// The one parameter of golden's kernels, `Args` of `cuda/reference/golden.cuh`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Args {
+    pub(crate) p: [u64; 8],
+    pub(crate) n: [i64; 8],
+    pub(crate) f: [f64; 2],
+}
+
+/// Values on their way to a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Values<'a> {
+    F32(&'a [f32]),
+    U32(&'a [u32]),
+}
+
+/// Values on their way back.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Found {
+    F32(Vec<f32>),
+    U32(Vec<u32>),
+    U8(Vec<u8>),
+}
+
+/// What kernels run on.
+pub(crate) trait Runner: Debug + Send + Sync + 'static {
+    /// Memory of it, freed with this value.
+    type Memory: Debug + Send + Sync + 'static;
+    /// Name for people.
+    fn name(&self) -> String;
+    /// Which code it runs.
+    fn identity(&self) -> String;
+    /// That many bytes, aligned to 256.
+    fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
+    /// Address of a memory for kernels.
+    fn at(&self, memory: &Self::Memory) -> u64;
+    /// Copies values in, `offset` bytes from the start; refuses what does not fit.
+    fn write(&self, memory: &Self::Memory, offset: usize, values: Values<'_>) -> Result<()>;
+    /// Waits until what was written can be read by kernels.
+    fn settle(&self) -> Result<()>;
+    /// Fills `found` from `offset` on, after all kernels; refuses what does not lie in the memory.
+    fn read(&self, memory: &Self::Memory, offset: usize, found: &mut Found) -> Result<()>;
+    /// Queues `threads` threads of a kernel.
+    ///
+    /// # Safety
+    /// Every address in `args` leads to as much memory as the kernel touches for these sizes, alive until `read` returns.
+    unsafe fn launch(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()>;
+}
+
+/// An operand, or room for a result.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Piece<'a> {
+    /// Values.
+    In(Values<'a>),
+    /// An address: what the device keeps of a weight.
+    Held(u64),
+    /// An optional operand that isn't there: address 0.
+    Nothing,
+    /// So many f32, given back.
+    F32(usize),
+    /// So many u32, given back.
+    U32(usize),
+    /// So many bytes, given back.
+    U8(usize),
+    /// So many bytes for the kernels alone.
+    Room(usize),
+}
+
+/// A kernel with the places of its operands in the list of pieces, its sizes and factors.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) kernel: &'static str,
+    pub(super) threads: usize,
+    pub(super) p: Vec<usize>,
+    pub(super) n: Vec<usize>,
+    pub(super) f: Vec<f64>,
+}
+
+/// Alignment of every piece.
+const ALIGNED: usize = 256;
+
+impl Piece<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::In(Values::F32(v)) => size_of_val(*v),
+            Self::In(Values::U32(v)) => size_of_val(*v),
+            Self::F32(n) | Self::U32(n) => 4 * n,
+            Self::U8(n) | Self::Room(n) => *n,
+            Self::Held(_) | Self::Nothing => 0,
+        }
+    }
+}
+
+/// A device with its room for operands, which grows to the largest op.
+#[derive(Debug)]
+pub(crate) struct Desk<R: Runner> {
+    pub(super) runner: R,
+    room: Mutex<Option<(R::Memory, usize)>>,
+}
+
+impl<R: Runner> Desk<R> {
+    pub(super) fn new(runner: R) -> Self {
+        Self { runner, room: Mutex::default() }
+    }
+
+    /// Runs steps one after the other and gives the results among the pieces, in their order.
+    ///
+    /// # Safety
+    /// For these sizes every kernel touches only as much of each operand as its piece (or what is held at its address) has.
+    pub(super) unsafe fn run(&self, pieces: &[Piece<'_>], steps: &[Step]) -> Result<Vec<Found>> {
+        let mut offsets = Vec::with_capacity(pieces.len());
+        let mut end = 0usize;
+        for piece in pieces {
+            offsets.push(end);
+            end += piece.bytes().next_multiple_of(ALIGNED);
+        }
+        // A panic elsewhere leaves the room as it is: whatever lies in it is overwritten.
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if room.as_ref().is_none_or(|(_, bytes)| *bytes < end) {
+            *room = None;
+            let bytes = end.next_power_of_two().max(1 << 20);
+            *room = Some((self.runner.alloc(bytes)?, bytes));
+        }
+        let Some((memory, _)) = &*room else { return Err(Error::input("the device gave no memory")) };
+        for (piece, offset) in pieces.iter().zip(&offsets) {
+            if let Piece::In(values) = piece {
+                self.runner.write(memory, *offset, *values)?;
+            }
+        }
+        self.runner.settle()?;
+        let start = self.runner.at(memory);
+        let address = |i: usize| match &pieces[i] {
+            Piece::Held(at) => *at,
+            Piece::Nothing => 0,
+            _ => start + offsets[i] as u64,
+        };
+        for step in steps.iter().filter(|step| step.threads > 0) {
+            let mut args = Args::default();
+            args.p.iter_mut().zip(&step.p).for_each(|(p, &i)| *p = address(i));
+            args.n.iter_mut().zip(&step.n).for_each(|(n, &v)| *n = v as i64);
+            args.f.iter_mut().zip(&step.f).for_each(|(f, &v)| *f = v);
+            // SAFETY: what the caller promises; all pieces lie in the room, which is ours until the results are read.
+            unsafe { self.runner.launch(step.kernel, step.threads, args) }?;
+        }
+        let mut out = Vec::new();
+        for (piece, offset) in pieces.iter().zip(&offsets) {
+            let mut found = match piece {
+                Piece::F32(n) => Found::F32(vec![0.0; *n]),
+                Piece::U32(n) => Found::U32(vec![0; *n]),
+                Piece::U8(n) => Found::U8(vec![0; *n]),
+                _ => continue,
+            };
+            self.runner.read(memory, *offset, &mut found)?;
+            out.push(found);
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,126 @@
+//! Golden's kernels compiled for this processor by its C++ compiler, where there is one: the same sources, run thread by thread.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use karat_model::{Error, Result};
+use libloading::Library;
+
+use super::super::run::{Args, Found, Runner, Values};
+use crate::source::sources;
+
+const HEADER: &str = include_str!("host.h");
+
+/// Kernels of this process. One launch at a time.
+#[derive(Debug)]
+pub(super) struct Host {
+    library: Library,
+    one: Mutex<()>,
+}
+
+/// Memory of this process: 8-byte words, so that every type is aligned.
+#[derive(Debug)]
+pub(super) struct Words(Mutex<Vec<u64>>, u64, usize);
+
+impl Host {
+    /// Compiles the kernels into `folder`; none without a C++ compiler.
+    pub(super) fn compile(folder: &Path, contract: &str) -> Option<Self> {
+        if !Command::new("g++").arg("--version").output().is_ok_and(|out| out.status.success()) {
+            return None;
+        }
+        // All sources in one file, the common header once: one run of the compiler.
+        let mut text = HEADER.to_string();
+        let golden = sources().filter(|(path, _)| path.starts_with("reference/golden"));
+        for line in golden.flat_map(|(_, source)| source.lines()).filter(|l| !l.starts_with("#include")) {
+            if line != "#pragma once" {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+        let (file, library) = (folder.join("golden.cpp"), folder.join("golden.so"));
+        std::fs::write(&file, text).unwrap();
+        let contract = format!("-ffp-contract={contract}");
+        let options = ["-std=c++17", "-O2", "-mfma", contract.as_str(), "-fPIC", "-shared", "-w", "-o"];
+        let out = Command::new("g++").args(options).arg(&library).arg(&file).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        // SAFETY: just compiled from our own source; it has no initialisers.
+        let library = unsafe { Library::new(&library) }.unwrap();
+        Some(Self { library, one: Mutex::new(()) })
+    }
+}
+
+impl Runner for Host {
+    type Memory = Words;
+
+    fn name(&self) -> String {
+        "this processor, thread by thread".to_string()
+    }
+
+    fn identity(&self) -> String {
+        "host".to_string()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Words> {
+        let mut words = vec![u64::MAX; bytes.div_ceil(8) + 1];
+        let at = words.as_mut_ptr() as u64;
+        Ok(Words(Mutex::new(words), at, bytes))
+    }
+
+    fn at(&self, memory: &Words) -> u64 {
+        memory.1
+    }
+
+    fn write(&self, memory: &Words, offset: usize, values: Values<'_>) -> Result<()> {
+        let words: Vec<u32> = match values {
+            Values::F32(values) => values.iter().map(|v| v.to_bits()).collect(),
+            Values::U32(values) => values.to_vec(),
+        };
+        assert!(offset + 4 * words.len() <= memory.2, "write past the end");
+        let _held = memory.0.lock().unwrap();
+        // SAFETY: within the memory, as just checked.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), (memory.1 as usize + offset) as *mut u32, words.len()) };
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, memory: &Words, offset: usize, found: &mut Found) -> Result<()> {
+        let (to, bytes) = match found {
+            Found::F32(v) => (v.as_mut_ptr().cast::<u8>(), 4 * v.len()),
+            Found::U32(v) => (v.as_mut_ptr().cast(), 4 * v.len()),
+            Found::U8(v) => (v.as_mut_ptr(), v.len()),
+        };
+        assert!(offset + bytes <= memory.2, "read past the end");
+        let _held = memory.0.lock().unwrap();
+        // SAFETY: within the memory, as just checked; any bits are a value.
+        unsafe { std::ptr::copy_nonoverlapping((memory.1 as usize + offset) as *const u8, to, bytes) };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()> {
+        type Kernel = unsafe extern "C" fn(Args);
+        type Set = unsafe extern "C" fn(u32, u32, u32);
+        let missing = || Error::input(format!("no kernel {kernel}"));
+        let _one = self.one.lock().unwrap();
+        // SAFETY: the symbols have these types in golden's sources and in the header.
+        let found = unsafe {
+            let run = self.library.get::<Kernel>(kernel.as_bytes()).ok();
+            run.zip(self.library.get::<Set>(b"karat_set").ok())
+        };
+        let (run, set) = found.ok_or_else(missing)?;
+        const WIDTH: usize = 256;
+        for block in 0..threads.div_ceil(WIDTH) {
+            for thread in 0..WIDTH {
+                // SAFETY: what the caller promises, for every thread of the grid.
+                unsafe {
+                    set(block as u32, WIDTH as u32, thread as u32);
+                    run(args);
+                }
+            }
+        }
+        Ok(())
+    }
+}
