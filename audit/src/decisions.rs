@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::compare::Context;
 use crate::facts::LayerFacts;
 use crate::index_noise::IndexNoise;
-use crate::{Result, align, predict};
+use crate::{Result, align, predict, slots};
 
 /// A margin under this many standard deviations of the predicted noise (times √2: two scores) is always explained.
 const SIGMAS: f64 = 4.0;
@@ -45,7 +45,13 @@ pub(crate) fn compare(
             (_, raw) => raw.cloned(),
         };
         let operands = IndexNoise::of(on_x2, (l, seq)).filter(|_| tap == Tap::AttnSelected);
-        tap_rows(at, Site::layer(l, tap), theirs, &own, raw.zip(deciding.as_ref()), operands.as_ref(), &mut out)?;
+        let weights = [on_x2, candidate].map(|seen| seen.get(Site::layer(l, Tap::FfnWt), seq));
+        let misordered = match (tap, weights) {
+            (Tap::FfnIdx, [Some(ours), Some(shown)]) => slots::misordered(&own, theirs, ours, shown),
+            _ => Vec::new(),
+        };
+        let scores = raw.zip(deciding.as_ref());
+        tap_rows(at, Site::layer(l, tap), theirs, (&own, &misordered), scores, operands.as_ref(), &mut out)?;
     }
     Ok(out)
 }
@@ -90,7 +96,7 @@ fn tap_rows(
     at: &Context<'_>,
     site: Site,
     theirs: &Recorded,
-    own: &Recorded,
+    (own, misordered): (&Recorded, &[RowId]),
     scores: Option<(&Recorded, &Recorded)>,
     operands: Option<&IndexNoise<'_>>,
     out: &mut (Vec<TapRow>, Vec<FlipRow>),
@@ -128,7 +134,12 @@ fn tap_rows(
         if of_phase.is_empty() {
             continue;
         }
-        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size));
+        let mut row = tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size);
+        let misplaced: Vec<u32> =
+            misordered.iter().filter(|r| at.phase(site.tap, **r) == phase).map(|r| r.pos).collect();
+        row.value = row.value.map(|value| value + misplaced.len() as f64);
+        row.max_abs_position = row.max_abs_position.or(misplaced.first().map(|pos| u64::from(*pos)));
+        out.0.push(row);
         for (flip, noise) in decisions.flips.iter().zip(&noises).filter(|(f, _)| mine(f.row)) {
             out.1.push(flip_row(at, site, phase, flip, rows[flip.row], *noise));
         }

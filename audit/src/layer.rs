@@ -115,7 +115,7 @@ fn run_candidates(
         let next = streams.map(|streams| Flow::made(walk.setup.cache, streams));
         record.next = next.as_ref().map(|flow| flow.hash);
         record.count(&before, candidate.calls());
-        runner.choices = choices::of(l, &runner.seen, walk.setup.golden.requests(), facts);
+        runner.choices = choices::of(l, &runner.seen, walk.setup.golden.requests(), facts, &walk.x.values()?.rows);
         walk.out.wall[1] += start.elapsed().as_secs_f64();
         all.push(Made { i, next, record });
     }

@@ -43,6 +43,8 @@ mod record;
 mod repro;
 mod rerun;
 mod rotate;
+mod sampled;
+mod slots;
 mod storage;
 mod trace;
 

@@ -286,6 +286,9 @@ pub(crate) struct Trace {
     /// Record only taps whose names match, e.g. layers.*.out,logits
     #[arg(long, value_name = "GLOB")]
     pub(crate) taps: Option<String>,
+    /// Record N positions of each sequence at equal distances and the KV pages that they read, for a query-sampled audit
+    #[arg(long, value_name = "N")]
+    pub(crate) sample: Option<u32>,
     /// The new trace folder
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,

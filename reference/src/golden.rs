@@ -139,7 +139,7 @@ impl Golden {
         let c = self.config();
         let rows = self.requests.rows();
         let mut h = Vec::new();
-        for range in sequences(&rows)? {
+        for range in sequences(&rows, false)? {
             let rows = &rows[range];
             let ids = &self.requests.seqs[rows[0].seq as usize].ids;
             let x: Vec<T> = self.embed_rows(Block::Embed, rows, ids, see)?;
@@ -183,7 +183,8 @@ impl Golden {
         let mut inputs = Vec::new();
         for lane in lanes.iter() {
             let rows = &*lane.x.rows;
-            inputs.push(HeadLane { rows, ranges: sequences(rows)?, h: self.streams(lane.x)? });
+            // Rows don't meet in the head: they may begin anywhere.
+            inputs.push(HeadLane { rows, ranges: sequences(rows, true)?, h: self.streams(lane.x)? });
         }
         let logits = self.head_lanes(block, w, &self.head_table()?, &mut visitors(lanes), &inputs)?;
         Ok(self.logits(logits))
@@ -215,7 +216,7 @@ impl Golden {
             }
             let h = self.streams::<T>(lane.x)?;
             let mut out = Vec::with_capacity(h.len());
-            for range in sequences(&lane.x.rows)? {
+            for range in sequences(&lane.x.rows, false)? {
                 let rows = &lane.x.rows[range.clone()];
                 let e: Vec<T> = self.embed_rows(block, rows, &next[range.clone()], &mut *lane.see)?;
                 let mut x = mtp_input(ctx, &input, &e, &h[range.start * stride..range.end * stride]);
@@ -352,7 +353,7 @@ impl Path for Golden {
 }
 
 impl<'a, T> Part<'a, T> {
-    /// A whole sequence of a lane from the empty state.
+    /// A sequence of a lane, from the empty state or from what its view holds before the first row.
     pub(crate) fn new(
         lane: usize,
         rows: &'a [RowId],
@@ -369,7 +370,8 @@ impl<'a, T> Part<'a, T> {
             Routing::Free => None,
             Routing::Forced(choices) => choices.by_layer.get(&(index, rows[0].seq)),
         };
-        Self { lane, rows, ids, given, forced, h, state: LayerState::default() }
+        let state = LayerState { n: rows[0].pos as usize, ..LayerState::default() };
+        Self { lane, rows, ids, given, forced, h, state }
     }
 }
 

@@ -37,6 +37,7 @@ mod oracle_stock;
 mod oracle_trace;
 mod patch_predictions;
 mod recall;
+mod sampled;
 mod seam_contract;
 mod seeded_faults;
 mod story;

@@ -126,7 +126,7 @@ pub(crate) fn of(
         let Some(golden) = golden else { return Ok(None) };
         let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
         let x = walk.x.values()?;
-        let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts);
+        let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts, &x.rows);
         let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
         let mut see = noise::Noise::new(blocks, noise::Sizes::of(&terms), on_x);
         golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;

@@ -109,8 +109,8 @@ impl<'a> Look<'a> {
         candidate.path.layer(l)?.run(&mut [Lane::new(&x2, &mut seen)])?;
         let golden = setup.golden.layer(l)?;
         golden.run(&mut [Lane::new(&x, &mut on_x)])?;
-        let theirs = choices::of(l, &seen, requests, &facts);
-        let ours = choices::of(l, &on_x, requests, &facts);
+        let theirs = choices::of(l, &seen, requests, &facts, &x.rows);
+        let ours = choices::of(l, &on_x, requests, &facts, &x.rows);
         golden.run(&mut [
             Lane { routing: Routing::Forced(&theirs), ..Lane::new(&aligned, &mut on_x2) },
             Lane::new(&aligned, &mut free),
