@@ -78,6 +78,18 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
     steps.next(&format!("golden mtp.{i} input"))?;
     let mut next_x = known.golden.map(Flow::known);
     let mut all = Vec::new();
+    let mut before = known.records.iter().flatten();
+    if before.all(|record| record.next.is_none()) && ran.iter().all(|ran| !ran.is_supported) {
+        // No candidate has it, now or in an earlier run: golden's own input serves no one.
+        for Ran { i: n, before, .. } in ran {
+            let mut record = Record::default();
+            record.part.notes.push(no_block(setup, n, i));
+            record.count(&before, setup.candidates[n].calls());
+            all.push(Made { i: n, next: None, record });
+        }
+        walk.advance(known, all);
+        return Ok(());
+    }
     if !known.is_all() {
         let golden = walk.golden_lanes(&missing, known.golden_taps(setup.cache), |lanes| {
             let next = next(lanes)?;
@@ -102,8 +114,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
             let stands_in = || entered(golden.on_x2.get(&n)?, block, walk.x.values().ok()?);
             let streams = streams.or_else(|| is_supported.then(stands_in).flatten());
             if streams.is_none() {
-                let who = candidate.path.name();
-                record.part.notes.push(format!("{who}: no mtp.{i}: what the block drafts is not judged"));
+                record.part.notes.push(no_block(setup, n, i));
             }
             if n == 0 {
                 record.part.derivations.extend(derivations(walk, &lanes));
@@ -124,6 +135,11 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
     walk.x = next_x.ok_or(Error::CacheGap)?;
     walk.advance(known, all);
     Ok(())
+}
+
+/// Says that candidate `n` has no block `i`.
+fn no_block(setup: &Lockstep<'_>, n: usize, i: u16) -> String {
+    format!("{}: no mtp.{i}: what the block drafts is not judged", setup.candidates[n].path.name())
 }
 
 /// The block's head, on the streams that left its layer.

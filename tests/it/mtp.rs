@@ -98,12 +98,20 @@ fn bad_asks_are_refused() {
     assert!(ask(1, &[0; 5]) && ask(0, &[0; 4]) && ask(0, &[512; 5]) && !ask(0, &[511; 5]));
 }
 
-/// A known bug (spec 2.14): the block gets the collapsed hidden state in the place of the four streams.
-struct Collapsed(Optimized);
+/// What is other in a path's block.
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    /// A known bug (spec 2.14): it gets the collapsed hidden state in the place of the four streams.
+    Collapsed,
+    /// Nothing, but that its input is not shown, as in a trace without it.
+    Hidden,
+}
 
-impl Path for Collapsed {
+struct Other(Optimized, Change);
+
+impl Path for Other {
     fn name(&self) -> String {
-        "collapsed".into()
+        "other".into()
     }
 
     fn identity(&self) -> [u8; 32] {
@@ -135,6 +143,9 @@ impl Path for Collapsed {
     }
 
     fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<()> {
+        if self.1 == Change::Hidden {
+            return Ok(());
+        }
         let d = lanes[0].x.data.width() / 4;
         let mean =
             |row: &[f32]| -> Vec<f32> { (0..d).map(|i| (0..4).map(|j| row[j * d + i]).sum::<f32>() / 4.0).collect() };
@@ -165,7 +176,7 @@ fn the_audit_judges_it_and_names_it() {
         let plan = Plan { stock: Stock::Official, patches: vec![], history: History::Cold };
         Optimized::new(checkpoint.clone(), requests.clone(), plan, 2).unwrap()
     };
-    let (stock, wrong) = (path(), Collapsed(path()));
+    let (stock, wrong, hidden) = (path(), Other(path(), Change::Collapsed), Other(path(), Change::Hidden));
     let rotates = [true; 2];
     let rules = Some(Rules { numerics: stock.numerics(Phase::Prefill), checkpoint: &checkpoint });
     let lockstep = Lockstep {
@@ -174,6 +185,7 @@ fn the_audit_judges_it_and_names_it() {
         candidates: vec![
             Candidate { rotates, rules, ..Candidate::new("stock", &stock, Claims::Official) },
             Candidate { rotates, ..Candidate::new("stock+collapsed", &wrong, Claims::Official) },
+            Candidate { rotates, ..Candidate::new("stock+hidden", &hidden, Claims::Official) },
         ],
         scenarios: vec!["made".into(); 2],
         asks: &[],
@@ -221,6 +233,16 @@ fn the_audit_judges_it_and_names_it() {
     let mut bundle = Bundle { taps: outcome.taps.clone(), ..Bundle::default() };
     bundle.taps.retain(|r| r.patch_set == "stock");
     assert_eq!(judge(&bundle.evidence(), &Policy::default()).verdict, Verdict::Pass);
+    // Golden's input of the same streams stands in for one that is not shown: the rest is judged as ever.
+    let unseen = of("stock+hidden");
+    assert!(unseen.iter().all(|r| r.tap != "in" && r.tap != "embed"));
+    let judged = |rows: &[karat_bundle::TapRow]| rows.iter().filter(|r| r.tolerance.is_some()).count();
+    assert_eq!(
+        judged(&unseen),
+        rows.iter().filter(|r| r.tolerance.is_some() && r.tap != "in" && r.tap != "embed").count()
+    );
+    let hidden = Bundle { taps: unseen, ..Bundle::default() };
+    assert_eq!(judge(&hidden.evidence(), &Policy::default()).verdict, Verdict::Pass);
     // Nothing before the block differs, so the block is named.
     bundle.taps = outcome.taps.clone();
     let bad = judge(&bundle.evidence(), &Policy::default()).first_bad.unwrap();

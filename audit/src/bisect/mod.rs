@@ -41,7 +41,7 @@ use self::desk::Desk;
 use self::replay::{Identity, Measured, Replay, Seen};
 use self::search::{Minimal, Noise, minimal};
 use crate::progress::Progress;
-use crate::{Job, Result, Subject};
+use crate::{Job, Result, Subject, finish};
 
 /// What makes a patch set bad.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,6 +89,8 @@ pub struct BisectReport {
     pub questions: Vec<Asked>,
     /// What it took.
     pub work: Work,
+    /// What it rests on and is no evidence for: what a profile assumes, among others.
+    pub notes: Vec<String>,
     /// Wall time.
     pub seconds: f64,
 }
@@ -137,6 +139,7 @@ pub fn bisect(job: &Job<'_>, ask: &Bisect<'_>) -> Result<BisectReport> {
         stages,
         questions: desk.asked,
         work: desk.work,
+        notes: finish::limits(job, !ask.patches.is_empty(), Some(ask.stock)),
         seconds: start.elapsed().as_secs_f64(),
     })
 }
@@ -326,6 +329,7 @@ pub fn bisect_check(check: &Check, patches: &[String], asking: &Asking<'_>) -> R
         stages: vec![stage_of(&found, patches, "the command ends with 1".to_string())],
         questions: desk.asked,
         work: desk.work,
+        notes: Vec::new(),
         seconds: start.elapsed().as_secs_f64(),
     })
 }

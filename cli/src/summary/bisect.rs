@@ -51,6 +51,11 @@ pub(crate) fn text(report: &BisectReport, style: Style) -> String {
     if report.questions.len() > SHOWN {
         lines.push(format!("and {} more (--json has them)", report.questions.len() - SHOWN));
     }
+    if !report.notes.is_empty() {
+        lines.push(String::new());
+        lines.push(style.bold("what this is no evidence for"));
+        lines.extend(report.notes.iter().flat_map(|note| wrap(note, "  ")));
+    }
     lines.push(String::new());
     lines.extend(wrap(&work(report), ""));
     lines.join("\n")

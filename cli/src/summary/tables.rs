@@ -21,6 +21,11 @@ fn nearness(row: &TapRow) -> f64 {
     }
 }
 
+/// True for what a layer hands on. An MTP block also embeds, and has a head of its own.
+fn leaves(row: &TapRow) -> bool {
+    matches!((row.layer.as_str(), row.tap.as_str()), ("embed", "embed") | (_, "out") | ("head", "logits"))
+}
+
 /// For each layer what came in and what went out of it under the last patch set, and the row nearest to its tolerance
 /// under any.
 pub(super) fn layers(bundle: &Bundle, style: Style) -> Vec<String> {
@@ -41,7 +46,7 @@ pub(super) fn layers(bundle: &Bundle, style: Style) -> Vec<String> {
     for (_, layer) in places {
         let rows: Vec<&TapRow> = bundle.taps.iter().filter(|r| r.layer == layer && r.part.is_empty()).collect();
         let Some(worst) = worst(&rows) else { continue };
-        let last = rows.iter().rev().find(|r| matches!(r.tap.as_str(), "out" | "logits" | "embed"));
+        let last = rows.iter().rev().find(|r| leaves(r));
         let of_last = |f: fn(&TapRow) -> Option<f64>| {
             let set = last.map(|l| (&l.patch_set, &l.tap));
             let same = |r: &&&TapRow| Some((&r.patch_set, &r.tap)) == set;

@@ -91,7 +91,8 @@ fn numbers_of_a_model_find_nothing_in_a_sound_path_and_say_where_its_error_comes
     // Every patch set is over a limit of nothing: stock's own rounding is.
     let strict = bisect(dir.path(), &[&model[..], &["--metric", "kl", "--limit", "0"]].concat()).expect(1);
     assert!(strict.stdout.contains("bad without any of the patches"), "{}", strict.stdout);
-    let histories = bisect(dir.path(), &[&model[..], &["--over", "histories"]].concat()).expect(0);
+    let histories = bisect(dir.path(), &[&model[..], &["--over", "histories", "--stock", "vllm"]].concat()).expect(0);
+    assert!(histories.stdout.contains("stock vllm, D9: wo_a in bf16 (assumed)"), "{}", histories.stdout);
     assert!(histories.stdout.contains("bit for bit the path's own cold run"), "{}", histories.stdout);
     let other = karat(
         dir.path(),

@@ -109,5 +109,6 @@ fn add<'a, K: Ord>(entry: std::collections::btree_map::Entry<'_, K, Tap<'a>>, ro
 
 /// True for what a layer hands on.
 fn leaves(row: &TapRow) -> bool {
-    matches!(row.tap.as_str(), "out" | "logits" | "embed")
+    // An MTP block also embeds, and has a head of its own.
+    matches!((row.layer.as_str(), row.tap.as_str()), ("embed", "embed") | (_, "out") | ("head", "logits"))
 }

@@ -73,6 +73,41 @@ fn run_replays_what_is_stored_and_shows_it_in_op_order() {
 }
 
 #[test]
+fn an_mtp_block_is_replayed_step_by_step() {
+    let mut all = tensors();
+    all.extend([
+        ("a/mtp.0.embed", "F32", vec![3, 2], ramp(6)),
+        ("a/mtp.0.attn.in", "F32", vec![3, 2], ramp(6)),
+        ("a/mtp.0.out", "F32", vec![3, 2, 2], ramp(12)),
+    ]);
+    let without = TracePath::new(trace_of(&all), BLOCKS, 2, 2).unwrap();
+    all.push(("a/mtp.0.in", "F32", vec![3, 2, 2], ramp(12)));
+    let whole = TracePath::new(trace_of(&all), BLOCKS, 2, 2).unwrap();
+    let x = whole.embed(&mut NoTaps).unwrap();
+    let steps: [(&dyn Fn(&TracePath, &mut [Lane<'_>]), &[&str]); 3] = [
+        (&|p, lanes| p.mtp_input(0, lanes, &[]).unwrap(), &["mtp.0.embed", "mtp.0.in"]),
+        (&|p, lanes| p.layer(2).unwrap().run(lanes).unwrap(), &["mtp.0.attn.in", "mtp.0.out"]),
+        (&|p, lanes| assert_eq!(p.mtp_head(0, lanes).unwrap()[0].shape, [3, 5]), &["mtp.0.logits"]),
+    ];
+    for (step, shown) in steps {
+        let mut recorder = Recorder::all();
+        step(&whole, &mut [Lane::new(&x, &mut recorder)]);
+        assert_eq!(recorder.taps.keys().map(|(site, _)| site.to_string()).collect::<Vec<_>>(), shown);
+    }
+    // Without its input the streams that enter the layer are not guessed; with nothing of a block there is no such block.
+    let (mut a, mut b) = (NoTaps, NoTaps);
+    let mut lanes = [Lane::new(&x, &mut a)];
+    without.mtp_input(0, &mut lanes, &[]).unwrap();
+    assert!(lanes[0].out.is_none());
+    let mut lanes = [Lane::new(&x, &mut b)];
+    whole.mtp_input(0, &mut lanes, &[]).unwrap();
+    assert_eq!(lanes[0].out.as_ref().unwrap().streams.data.shape, [3, 2, 2]);
+    all.retain(|(name, ..)| !name.contains("mtp"));
+    let bare = TracePath::new(trace_of(&all), BLOCKS, 2, 2).unwrap();
+    assert!(matches!(bare.mtp_input(0, &mut lanes, &[]), Err(Error::Unsupported { .. })));
+}
+
+#[test]
 fn lanes_may_hold_some_rows_of_some_sequences() {
     let p = path();
     let rows: Arc<[RowId]> = [RowId::new(0, 2), RowId::new(1, 3)].into();
