@@ -188,12 +188,8 @@ impl Bench {
             })
             .collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        // As an audit has it: stock's own roundings are derived, and what no patch reaches is judged by them.
-        let (numerics, decode) = (stock.numerics(Phase::Prefill), stock.numerics(Phase::Decode));
-        let rules = (numerics == decode).then_some(Rules { numerics, checkpoint: &self.checkpoint });
-        let first = Candidate { rules, ..candidate(STOCK, &stock, &stock) };
-        let mut candidates = vec![first, candidate(CONTROL, &base, &base)];
-        candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
+        let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
+        candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         let mut found = vec![self.found(CONTROL, None, &outcome)];
         for fault in &numeric {
@@ -229,7 +225,7 @@ impl Bench {
         requests.seqs[0] = Sequence::prompt("made", ids);
         let plan = Plan { stock: Stock::Official, patches: self.patches.clone(), history: History::Cold };
         let path = Optimized::new(self.checkpoint.clone(), requests, plan, self.threads)?;
-        let outcome = self.run(vec![candidate(fault.id, &path, &path)])?;
+        let outcome = self.run(vec![self.candidate(fault.id, &path, &path)])?;
         let report = judge(&Evidence { findings: &outcome.findings, ..Evidence::default() }, &Policy::default());
         let said =
             report.reasons.iter().any(|r| r.contains(&format!("ids differ: sequence made, position {position}:")));
@@ -278,6 +274,13 @@ impl Bench {
         Found { id, report, row, taps, outcome, is_in_rows, at_place, levels, load: None }
     }
 
+    /// As an audit has it: tolerances follow from the plan's own roundings on the right model.
+    fn candidate<'a>(&'a self, name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
+        let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
+        let rules = Some(Rules::of(numbers, &self.checkpoint));
+        Candidate { rotates, rules, patches: specs(&numbers.plan().patches), ..Candidate::new(name, path, Claims::Official) }
+    }
+
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
         let phase = [Phase::Prefill, Phase::Decode].into_iter().find(|p| p.name() == bad.phase)?;
         let position = bad.position?;
@@ -290,10 +293,6 @@ impl Bench {
     }
 }
 
-fn candidate<'a>(name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
-    let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
-    Candidate { rotates, patches: specs(&numbers.plan().patches), ..Candidate::new(name, path, Claims::Official) }
-}
 
 /// See [`Found::at_place`].
 fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {

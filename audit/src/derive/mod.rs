@@ -1,9 +1,10 @@
-//! What the roundings of the stock plan must cost, tap by tap, from golden alone.
+//! What the roundings of a numeric plan must cost, tap by tap, from golden alone.
 //!
 //! At each tap r² is the sum of c² over the roundings of the op that writes it: operands, accumulator, output
 //! ([`terms`]), each c measured by rounding golden's own values to the format. What roundings further up in the layer
 //! add is measured too: golden runs once more on x with noise of these sizes at every tap, its own decisions forced
-//! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from.
+//! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from. Each numeric plan
+//! of a run is derived by itself, with the rules of the phase that a row is computed in.
 
 mod noise;
 mod terms;
@@ -14,23 +15,52 @@ use std::collections::BTreeMap;
 
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
-use karat_optimized::Numerics;
-use karat_seam::{Lane, Layer, Recorder, Routing, RowId, Tap};
+use karat_optimized::{Attend, Exponential, Numerics, Optimized, SplitK};
+use karat_seam::{Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
 
-use crate::cache::{Key, Kind, Reader, Writer};
+pub(crate) use noise::{Size, Sizes};
+
+use crate::cache::{Hash, Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
 use crate::lockstep::Walk;
 use crate::record::{read_rows, rows};
 use crate::{Result, choices};
 
-/// What roundings are derived from: the stock plan's rules, which are the same in both phases, and the weights.
+/// What roundings are derived from: a plan's rules and the weights.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
-    /// Where the path rounds, and to what.
-    pub numerics: &'a Numerics,
+    /// Where the path rounds, and to what: in prefill, in decode.
+    pub numerics: [&'a Numerics; 2],
     /// The model: weights that the path rounds.
     pub checkpoint: &'a Checkpoint,
 }
+
+impl<'a> Rules<'a> {
+    /// Those of a path of this model.
+    pub fn of(path: &'a Optimized, checkpoint: &'a Checkpoint) -> Self {
+        Self { numerics: [Phase::Prefill, Phase::Decode].map(|p| path.numerics(p)), checkpoint }
+    }
+
+    /// True when both phases round alike.
+    pub(crate) fn is_even(&self) -> bool {
+        self.numerics[0] == self.numerics[1]
+    }
+
+    /// Ops whose roundings no term tells.
+    pub(crate) fn untold(&self, phase: Phase) -> Vec<Op> {
+        match self.numerics[phase as usize].attend {
+            // What a score loses depends on the scores.
+            Attend::Fp8Q { .. }
+            | Attend::SplitK(SplitK { fold_scale: true, .. } | SplitK { exp: Exponential::Cubic, .. }) => {
+                vec![Op::Attend]
+            }
+            Attend::Fused { .. } | Attend::SplitK(_) => Vec::new(),
+        }
+    }
+}
+
+/// A rounding that costs less than this is f32's own.
+const EXACT: f64 = 1e-6;
 
 /// ‖noise‖² and ‖golden‖² of one row of one tap.
 pub(crate) type Squares = [f64; 2];
@@ -40,8 +70,9 @@ pub(crate) type Squares = [f64; 2];
 pub(crate) struct Predicted {
     /// By tap and sequence, then by position (index for entries).
     rows: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
-    /// The roundings at each tap.
+    /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
+    decode: Option<Vec<Term>>,
 }
 
 /// One rounding at one tap.
@@ -67,6 +98,19 @@ impl Predicted {
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
     }
 
+    /// True for a tap whose op rounds nothing but its result, and that once, to bf16.
+    pub(crate) fn rounds_once(&self, tap: Tap, phase: Phase) -> bool {
+        let mut terms = self.terms_in(phase).iter().filter(|t| t.row.tap == tap.name() && t.row.cost > EXACT);
+        let (first, second) = (terms.next(), terms.find(|t| t.row.term != "output"));
+        let is_one = |t: &Term| t.row.term == "output" && t.row.times <= 1.0 && t.row.format == "bf16";
+        second.is_none() && first.is_some_and(is_one)
+    }
+
+    /// The roundings at each tap in a phase.
+    pub(crate) fn terms_in(&self, phase: Phase) -> &[Term] {
+        self.decode.as_deref().filter(|_| phase == Phase::Decode).unwrap_or(&self.terms)
+    }
+
     fn write(&self) -> Vec<u8> {
         let mut to = Writer::default();
         to.u64(self.rows.len() as u64);
@@ -80,11 +124,9 @@ impl Predicted {
                 to.f64(*x);
             }
         }
-        to.u64(self.terms.len() as u64);
-        for term in &self.terms {
-            to.u32(term.seq.unwrap_or(u32::MAX));
-        }
-        rows(&mut to, &self.terms.iter().map(|t| t.row.clone()).collect::<Vec<_>>());
+        write_terms(&mut to, &self.terms);
+        to.byte(u8::from(self.decode.is_some()));
+        self.decode.iter().for_each(|terms| write_terms(&mut to, terms));
         to.0
     }
 
@@ -99,19 +141,48 @@ impl Predicted {
             }
             all.insert((tap, seq), squares);
         }
-        let of: Vec<u32> = (0..from.count(4)?).map(|_| from.u32()).collect::<Option<_>>()?;
-        let rows: Vec<DerivationRow> = read_rows(&mut from)?;
-        if rows.len() != of.len() {
-            return None;
-        }
-        let seq = |of: u32| (of != u32::MAX).then_some(of);
-        let terms = of.into_iter().zip(rows).map(|(of, row)| Term { seq: seq(of), row }).collect();
-        from.is_done().then_some(Self { rows: all, terms })
+        let terms = read_terms(&mut from)?;
+        let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
+        from.is_done().then_some(Self { rows: all, terms, decode })
     }
 }
 
-/// Derives layer `l`, or takes it from the cache. `None` when the first candidate's rules are not known, or golden's
-/// layer is not here. `on_x` is what golden shows on x.
+fn write_terms(to: &mut Writer, terms: &[Term]) {
+    to.u64(terms.len() as u64);
+    for term in terms {
+        to.u32(term.seq.unwrap_or(u32::MAX));
+    }
+    rows(to, &terms.iter().map(|t| t.row.clone()).collect::<Vec<_>>());
+}
+
+fn read_terms(from: &mut Reader<'_>) -> Option<Vec<Term>> {
+    let of: Vec<u32> = (0..from.count(4)?).map(|_| from.u32()).collect::<Option<_>>()?;
+    let rows: Vec<DerivationRow> = read_rows(from)?;
+    if rows.len() != of.len() {
+        return None;
+    }
+    let seq = |of: u32| (of != u32::MAX).then_some(of);
+    Some(of.into_iter().zip(rows).map(|(of, row)| Term { seq: seq(of), row }).collect())
+}
+
+/// What was derived in one layer, plan by plan.
+#[derive(Debug, Default)]
+pub(crate) struct Derived {
+    all: Vec<Predicted>,
+    /// By candidate: which of them; `None` where nothing was derived.
+    of: Vec<Option<usize>>,
+}
+
+impl Derived {
+    /// A candidate's own; of one whose plan is not known the first candidate's.
+    pub(crate) fn of(&self, i: usize) -> Option<&Predicted> {
+        let at = self.of.get(i).copied().flatten().or(self.of.first().copied().flatten())?;
+        self.all.get(at)
+    }
+}
+
+/// Derives layer `l` for the plan of each candidate of `missing` and of the first, or takes it from the cache; nothing where
+/// golden's layer is not here. `on_x` is what golden shows on x.
 pub(crate) fn of(
     walk: &mut Walk<'_, '_>,
     l: u16,
@@ -119,25 +190,81 @@ pub(crate) fn of(
     on_x: &Recorder,
     key: Option<&Key>,
     facts: &LayerFacts,
-) -> Result<Option<Predicted>> {
-    let Some(rules) = walk.setup.candidates.first().and_then(|c| c.rules) else { return Ok(None) };
-    let key = key.map(|key| key.clone().part("entry", b"derived").shown("rules", rules.numerics).finish());
-    let found = key.filter(|_| walk.reads_cache).zip(walk.cache());
-    if let Some(found) = found.and_then(|(key, cache)| cache.get(Kind::Other, &key, Predicted::read)) {
-        return Ok(Some(found));
-    }
-    let Some(golden) = golden else { return Ok(None) };
+    missing: &[usize],
+) -> Result<Derived> {
     let start = std::time::Instant::now();
-    let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
-    let x = walk.x.values()?;
-    let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts);
-    let mut see = noise::Noise::new(l, noise::Sizes::of(&terms), on_x);
-    golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
-    let predicted = Predicted { rows: see.seen, terms };
-    walk.passes += 1;
-    walk.out.wall[0] += start.elapsed().as_secs_f64();
-    if let Some((key, cache)) = key.zip(walk.cache()) {
-        cache.put(&key, &predicted.write());
+    let setup = walk.setup;
+    let mut out = Derived { all: Vec::new(), of: vec![None; setup.candidates.len()] };
+    // Candidates that round alike, in the order of their first.
+    let mut plans: Vec<(Rules<'_>, usize)> = Vec::new();
+    for (i, candidate) in setup.candidates.iter().enumerate().filter(|(i, _)| *i == 0 || missing.contains(i)) {
+        let Some(rules) = candidate.rules else { continue };
+        let same = |plan: &(Rules<'_>, usize)| plan.0.numerics == rules.numerics && phases_alike(walk, plan.1, i);
+        let at = plans.iter().position(same).unwrap_or_else(|| {
+            plans.push((rules, i));
+            plans.len() - 1
+        });
+        out.of[i] = Some(at);
     }
-    Ok(Some(predicted))
+    let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
+    let found = |key: &Option<Hash>| {
+        let (key, cache) = key.as_ref().filter(|_| walk.reads_cache).zip(walk.cache())?;
+        cache.get(Kind::Other, key, Predicted::read)
+    };
+    let mut all: Vec<Option<Predicted>> = keys.iter().map(found).collect();
+    let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
+    if let (Some(golden), false) = (golden, wanted.is_empty()) {
+        let x = walk.x.values()?;
+        let forced = choices::of(l, on_x, setup.golden.requests(), facts);
+        let mut made = Vec::new();
+        for p in &wanted {
+            let (rules, i) = plans[*p];
+            let of = |phase| terms::of((rules, phase), (l, walk.blocks()), golden, on_x, x);
+            let terms = of(Phase::Prefill)?;
+            let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
+            let sizes = [&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| noise::Sizes::of(terms));
+            let phase_of = move |row: RowId| setup.candidates[i].path.phase_of(row);
+            made.push((terms, decode, noise::Noise::new(l, sizes, on_x, facts.ratio, Box::new(phase_of))));
+        }
+        let mut lanes: Vec<Lane<'_>> = made
+            .iter_mut()
+            .map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) })
+            .collect();
+        golden.run(&mut lanes)?;
+        drop(lanes);
+        walk.passes += wanted.len() as u64;
+        for (p, (terms, decode, see)) in wanted.into_iter().zip(made) {
+            let predicted = Predicted { rows: see.seen, terms, decode };
+            if let Some((key, cache)) = keys[p].as_ref().zip(walk.cache()) {
+                cache.put(key, &predicted.write());
+            }
+            all[p] = Some(predicted);
+        }
+    }
+    // Without golden's layer a plan has nothing.
+    let known: Vec<bool> = all.iter().map(Option::is_some).collect();
+    let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
+    out.of = out.of.into_iter().map(|p| p.and_then(place)).collect();
+    out.all = all.into_iter().flatten().collect();
+    walk.out.wall[0] += start.elapsed().as_secs_f64();
+    Ok(out)
+}
+
+/// True when two candidates compute every row in the same phase.
+fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
+    let [a, b] = [a, b].map(|i| walk.setup.candidates[i].path);
+    std::ptr::addr_eq(a, b) || phases(walk, a) == phases(walk, b)
+}
+
+fn phases(walk: &Walk<'_, '_>, path: &dyn Path) -> Vec<bool> {
+    let seqs = walk.setup.golden.requests().seqs.iter().enumerate();
+    let rows = seqs.flat_map(|(seq, s)| (0..s.ids.len()).map(move |pos| RowId::new(seq as u32, pos as u32)));
+    rows.map(|row| path.phase_of(row) == Phase::Decode).collect()
+}
+
+fn plan_key(walk: &Walk<'_, '_>, key: Option<&Key>, rules: Rules<'_>, i: usize) -> Option<Hash> {
+    let key = key?.clone().part("entry", b"derived").shown("rules", &rules.numerics);
+    // Where a row is computed bears on plans alone that tell the phases apart.
+    let phases = if rules.is_even() { Vec::new() } else { phases(walk, walk.setup.candidates[i].path) };
+    Some(key.shown("phases", &phases).finish())
 }
