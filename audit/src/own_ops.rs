@@ -67,7 +67,7 @@ pub(crate) fn rows(
     }
     let plan = Own::of(at);
     for (op, rounding, always) in OPS.iter().filter(|(op, ..)| golden.has_op(*op)) {
-        if !always && plan.is_none() {
+        if !always && !plan.as_ref().is_some_and(|_| is_asked(at, *op)) {
             continue;
         }
         let none = std::collections::BTreeMap::new();
@@ -98,14 +98,13 @@ pub(crate) fn rows(
                     let own = plan.error(at, *op, *tap, phase, seq)?;
                     Some((own, within(at, plan, (*op, *tap), phase, seq, &made)))
                 });
-                let derived = own.map(|(own, within)| root_sum([own, within]));
-                if !always && derived.is_none() {
+                if !always && own.is_none() {
                     continue;
                 }
                 let mut row = row(at, site, phase, &theirs.rows, &of_phase, found.worst);
                 row.part = "op".to_string();
                 row.n = (of_phase.len() * golden.width()) as u64;
-                gate(&mut row, at, (*op, *tap, *rounding), derived, &found);
+                gate(&mut row, at, (*op, *tap, *rounding), own, &found);
                 out.push(row);
                 let is_alone = own.is_some_and(|(_, within)| within == 0.0);
                 let rounds_once = is_alone && at.predicted.is_some_and(|p| p.rounds_once(*tap, phase));
@@ -123,28 +122,35 @@ pub(crate) fn rows(
     Ok(out)
 }
 
+/// Keys that one phase prepared rotated and the other reads as they are: what the candidate showed is not what it scored.
+fn is_asked(at: &Context<'_>, op: Op) -> bool {
+    op != Op::IndexScore || at.candidate.rotates[0] == at.candidate.rotates[1]
+}
+
 fn row(at: &Context<'_>, site: Site, phase: Phase, rows: &[RowId], judged: &[usize], worst: usize) -> TapRow {
     let position = rows.get(worst).map(|row| u64::from(row.pos));
     TapRow { rows: judged.len() as u64, max_abs_position: position, ..at.place.row(site, phase) }
 }
 
-fn gate(row: &mut TapRow, at: &Context<'_>, (op, tap, rounding): (Op, Tap, Rounding), derived: Option<f64>, found: &Found) {
+fn gate(row: &mut TapRow, at: &Context<'_>, (op, tap, rounding): (Op, Tap, Rounding), own: Option<(f64, f64)>, found: &Found) {
     let phase = if row.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
     let predicted = predicted(at, op, rounding, phase);
     let value = ROUNDINGS * predicted;
     let provisional = Tolerance { measure: Measure::RelL2, value, predicted, rounding, provisional: true };
     // Scores only order entries: to store them in bf16 is nobody's fault.
-    let derived = derived.map(|d| if tap == Tap::AttnIndexScore { root_sum([d, Rounding::Bf16.rel_l2()]) } else { d });
-    let tolerance = derived.map_or(provisional, |derived| provisional.tightened(derived, found.carry));
+    let stored = if tap == Tap::AttnIndexScore { Rounding::Bf16.rel_l2() } else { 0.0 };
+    let bound = own.map(|(own, within)| root_sum([own, within, stored]));
+    let tolerance = bound.map_or(provisional, |bound| provisional.tightened(bound, found.carry));
     row.rel_l2 = Some(found.error);
     row.gate = "rel_l2".to_string();
     row.value = Some(found.error);
     row.predicted = Some(tolerance.predicted);
     row.tolerance = Some(tolerance.value);
     row.ratio_to_predicted = Some(found.error / tolerance.predicted);
-    row.derived = derived;
-    row.effective_rows = derived.map(|_| found.carry);
-    row.basis = match derived {
+    // A bound on the error is no estimate of it.
+    row.derived = own.filter(|(_, within)| *within == 0.0 && stored == 0.0).map(|(own, _)| own);
+    row.effective_rows = bound.map(|_| found.carry);
+    row.basis = match bound {
         Some(_) if tolerance.provisional => "tighter",
         Some(_) => "derived",
         None => "provisional",
