@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use karat_bundle::{FlipRow, TapRow};
-use karat_diff::{Claims, Rounding};
 use karat_diff::discrete::{self, Decisions, Flip};
 use karat_diff::logits::expected_flip_probability;
 use karat_diff::tolerance::{Measure, root_sum};
+use karat_diff::{Claims, Rounding};
 use karat_seam::{Error as SeamError, Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
 use rayon::prelude::*;
 
@@ -99,7 +99,8 @@ pub(crate) fn own(
         };
         let noise = |phase, raw: &Tensor, row| {
             let values = row_values(raw, row).into_iter().filter(|v| v.is_finite());
-            let (squares, top, n) = values.fold((0.0, 0.0, 0u32), |(s, m, n), v| (s + v * v, f64::max(m, v.abs()), n + 1));
+            let (squares, top, n) =
+                values.fold((0.0, 0.0, 0u32), |(s, m, n), v| (s + v * v, f64::max(m, v.abs()), n + 1));
             match tap {
                 Tap::AttnSelected => STORED.rel_l2() * top,
                 _ => {

@@ -91,7 +91,8 @@ pub(crate) fn rows(
                 phases.iter().map(|p| rotate::is_rotated(*tap) && at.candidate.rotates_in(*p)).collect();
             let golden = rotate::rows(std::borrow::Cow::Borrowed(golden), &turns);
             for phase in [Phase::Prefill, Phase::Decode] {
-                let judged = |i: &usize| phases[*i] == phase && !(follows_slots(*tap) && moved.contains(&theirs.rows[*i]));
+                let judged =
+                    |i: &usize| phases[*i] == phase && !(follows_slots(*tap) && moved.contains(&theirs.rows[*i]));
                 let of_phase: Vec<usize> = (0..theirs.rows.len()).filter(judged).collect();
                 let Some(found) = Found::of(&golden, &theirs.tensor, &of_phase) else { continue };
                 let own = plan.as_ref().and_then(|plan| {
@@ -132,7 +133,13 @@ fn row(at: &Context<'_>, site: Site, phase: Phase, rows: &[RowId], judged: &[usi
     TapRow { rows: judged.len() as u64, max_abs_position: position, ..at.place.row(site, phase) }
 }
 
-fn gate(row: &mut TapRow, at: &Context<'_>, (op, tap, rounding): (Op, Tap, Rounding), own: Option<(f64, f64)>, found: &Found) {
+fn gate(
+    row: &mut TapRow,
+    at: &Context<'_>,
+    (op, tap, rounding): (Op, Tap, Rounding),
+    own: Option<(f64, f64)>,
+    found: &Found,
+) {
     let phase = if row.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
     let predicted = predicted(at, op, rounding, phase);
     let value = ROUNDINGS * predicted;
@@ -172,9 +179,9 @@ fn within(at: &Context<'_>, plan: &Own, (op, tap): (Op, Tap), phase: Phase, seq:
         // wt is s over a sum of s, s = sqrt(softplus(logit)): ds/s is half of sigmoid over softplus, half at most.
         Tap::FfnWt => {
             let logits = made.iter().find(|(t, _)| *t == Tap::FfnRouterLogits);
-            let rms = logits.and_then(|(_, t)| t.as_f32("logits").ok()).map_or(0.0, |v| {
-                (v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / v.len().max(1) as f64).sqrt()
-            });
+            let rms = logits
+                .and_then(|(_, t)| t.as_f32("logits").ok())
+                .map_or(0.0, |v| (v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / v.len().max(1) as f64).sqrt());
             0.5 * rms * of(Tap::FfnRouterLogits)
         }
         Tap::HcFfnCollapsed => of(Tap::HcFfnPre),

@@ -51,8 +51,8 @@ pub struct Found {
     pub outcome: Outcomes,
     /// Whether phase and position of the first bad row are among those that the fault changes; `None` without a position.
     pub is_in_rows: Option<bool>,
-    /// The row nearest to its tolerance (or furthest over it) among the taps where the fault must show, with the
-    /// control's value there. `None` for ids and the control.
+    /// Of the rows that the fault changes at the taps where it must show: that nearest to its tolerance (or furthest over
+    /// it), with the control's value there. `None` for ids and the control.
     pub at_place: Option<(TapRow, Option<f64>)>,
     /// Whether it is seen with less evidence than all taps.
     pub levels: Levels,
@@ -278,7 +278,12 @@ impl Bench {
     fn candidate<'a>(&'a self, name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
         let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
         let rules = Some(Rules::of(numbers, &self.checkpoint));
-        Candidate { rotates, rules, patches: specs(&numbers.plan().patches), ..Candidate::new(name, path, Claims::Official) }
+        Candidate {
+            rotates,
+            rules,
+            patches: specs(&numbers.plan().patches),
+            ..Candidate::new(name, path, Claims::Official)
+        }
     }
 
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
@@ -293,21 +298,20 @@ impl Bench {
     }
 }
 
-
 /// See [`Found::at_place`].
 fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {
     let report = catalogue::report(fault.id)?;
     let Some(Expected::Taps(expected)) = catalogue::expected(&report) else { return None };
     let is_here = |r: &&TapRow| r.layer == fault.layer() && expected.iter().any(|t| t.name() == r.tap);
     let ratio = |r: &TapRow| r.value.zip(r.tolerance).map(|(v, t)| if v.is_nan() { f64::INFINITY } else { v / t });
-    let row = taps.iter().filter(is_here).filter(|r| ratio(r).is_some_and(|x| !x.is_nan()));
-    let row = row.max_by(|a, b| ratio(a).unwrap_or(0.0).total_cmp(&ratio(b).unwrap_or(0.0)))?;
-    let same = |r: &&TapRow| {
-        r.patch_set == CONTROL
-            && (&r.layer, &r.tap, &r.phase, &r.part, &r.gate)
-                == (&row.layer, &row.tap, &row.phase, &row.part, &row.gate)
+    let control = |row: &TapRow| {
+        let key = |r: &TapRow| [&r.layer, &r.tap, &r.phase, &r.part, &r.gate].map(Clone::clone);
+        all.taps.iter().find(|r| r.patch_set == CONTROL && key(r) == key(row)).and_then(|r| r.value)
     };
-    Some((row.clone(), all.taps.iter().find(same).and_then(|r| r.value)))
+    let changed = taps.iter().filter(is_here).map(|r| (r, control(r))).filter(|(r, control)| r.value != *control);
+    let judged = changed.filter(|(r, _)| ratio(r).is_some_and(|x| !x.is_nan()));
+    let (row, control) = judged.max_by(|a, b| ratio(a.0).unwrap_or(0.0).total_cmp(&ratio(b.0).unwrap_or(0.0)))?;
+    Some((row.clone(), control))
 }
 
 /// True for a tap that the catalogue's table names, and for those that the same op writes.

@@ -226,10 +226,8 @@ pub(crate) fn of(
             let phase_of = move |row: RowId| setup.candidates[i].path.phase_of(row);
             made.push((terms, decode, noise::Noise::new(l, sizes, on_x, facts.ratio, Box::new(phase_of))));
         }
-        let mut lanes: Vec<Lane<'_>> = made
-            .iter_mut()
-            .map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) })
-            .collect();
+        let mut lanes: Vec<Lane<'_>> =
+            made.iter_mut().map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) }).collect();
         golden.run(&mut lanes)?;
         drop(lanes);
         walk.passes += wanted.len() as u64;

@@ -2,8 +2,8 @@
 
 use karat_bundle::DerivationRow;
 use karat_diff::Rounding;
-use karat_diff::tolerance::{accumulator, root_sum};
 use karat_diff::tolerance::quantise::{Format, cost};
+use karat_diff::tolerance::{accumulator, root_sum};
 use karat_optimized::{
     ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Numerics, Parts, Product, QueryNorm, Store, WeightCodes,
 };
@@ -206,7 +206,8 @@ impl Terms<'_> {
         let made = own_error::operands(op.spec(), self.golden, &none, (self.l, self.seq), Some(self.x), self.on_x);
         let Some((operands, rows)) = made else { return Ok(false) };
         let Some((operand, whole)) = operands.into_iter().next() else { return Ok(false) };
-        let keep: Vec<RowId> = (0..rows.len().min(SAMPLE)).map(|i| rows[i * rows.len() / rows.len().min(SAMPLE)]).collect();
+        let keep: Vec<RowId> =
+            (0..rows.len().min(SAMPLE)).map(|i| rows[i * rows.len() / rows.len().min(SAMPLE)]).collect();
         let Some(sample) = align::gather(&rows, &whole, &keep) else { return Ok(false) };
         let values = sample.as_f32(operand.name())?;
         let part = if op == Op::HcAttnPre { "attn" } else { "ffn" };
