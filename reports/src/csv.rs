@@ -2,7 +2,7 @@
 
 use karat_bundle::{Bundle, Verdict, history_verdict};
 
-use crate::facts::{gated, place};
+use crate::facts::{as_judged, gated, place};
 use crate::text::cell;
 
 /// Columns of [`csv`].
@@ -24,6 +24,8 @@ pub(crate) const COLUMNS: [&str; 13] = [
 
 /// Everything that was judged: rows of taps, patches, limits and histories, in that order.
 pub fn csv(bundle: &Bundle) -> String {
+    let judged = gated(bundle).limits.judged;
+    let bundle = &*as_judged(bundle);
     let mut out = COLUMNS.join(",") + "\n";
     let number = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:?}"));
     let mut line = |cells: [&str; 13]| {
@@ -58,7 +60,7 @@ pub fn csv(bundle: &Bundle) -> String {
         let word = p.verdict.map_or("", Verdict::name);
         line(["patch", "", "", &set, "", &p.phases, "", &p.patch, "rel_l2", &measured, &claimed, "", word]);
     }
-    for j in gated(bundle).limits.judged {
+    for j in judged {
         let (value, bound) = (number(Some(j.value)), number(Some(j.bound)));
         line(["limit", "", "", &j.patch_set, "", "", "", &j.limit, j.metric, &value, "", &bound, j.verdict.name()]);
     }

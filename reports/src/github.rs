@@ -2,7 +2,7 @@
 
 use karat_bundle::{Bundle, TapRow, Verdict};
 
-use crate::facts::{is_allowed, name, nearness};
+use crate::facts::{as_judged, is_allowed, name, nearness};
 use crate::markdown::{markdown, sentence, summary, table};
 use crate::number::{option, short};
 use crate::text::{TEXT, clean, code};
@@ -45,6 +45,9 @@ impl Kind {
 
 /// Markdown for `$GITHUB_STEP_SUMMARY`: under 1 MiB, what matters first.
 pub fn step_summary(bundle: &Bundle) -> String {
+    // The whole report follows, less its own title and summary.
+    let rest = markdown(bundle);
+    let bundle = &*as_judged(bundle);
     let mut out = summary(bundle);
     let heads = ["tap", "phase", "patch set", "error", "predicted", "allowed", "verdict"];
     let line = |r: &&TapRow| {
@@ -65,8 +68,6 @@ pub fn step_summary(bundle: &Bundle) -> String {
     out.extend(table(&heads, top.iter().take(TOP).map(line).collect()));
     out.push(String::new());
     let mut text = out.join("\n") + "\n";
-    // The whole report follows, less its own title and summary.
-    let rest = markdown(bundle);
     let rest = rest.find("\n## ").map_or("", |at| &rest[at + 1..]);
     for line in rest.lines() {
         if text.len() + line.len() > MOST {
@@ -90,6 +91,7 @@ fn nearest(bundle: &Bundle) -> Vec<&TapRow> {
 
 /// Workflow commands, one a line: the verdict first, then failing rows and patches, ten of a kind at most.
 pub fn annotations(bundle: &Bundle) -> String {
+    let bundle = &*as_judged(bundle);
     let report = &bundle.verdict;
     let kind = Kind::of(report.verdict);
     let mut all = vec![(kind, format!("karat: {}", report.verdict.name()), strip(&sentence(bundle)))];

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use karat_bundle::judge::recall::{candidate_is_right, counts, golden_is_right};
 use karat_bundle::{Bundle, TapRow, Verdict, history_verdict};
 
-use crate::facts::{gated, is_allowed, name, nearness};
+use crate::facts::{as_judged, gated, is_allowed, name, nearness};
 use crate::number::short;
 use crate::text::{TEXT, xml};
 
@@ -28,7 +28,7 @@ struct Case {
 /// The report as JUnit XML.
 pub fn junit(bundle: &Bundle) -> String {
     let mut suites: BTreeMap<String, Vec<Case>> = BTreeMap::new();
-    for (scenario, case) in taps(bundle).into_iter().chain(histories(bundle)).chain(recall(bundle)) {
+    for (scenario, case) in taps(&as_judged(bundle)).into_iter().chain(histories(bundle)).chain(recall(bundle)) {
         suites.entry(scenario).or_default().push(case);
     }
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");

@@ -10,6 +10,7 @@ use crate::text::{code, markdown as plain};
 
 /// The report as markdown.
 pub fn markdown(bundle: &Bundle) -> String {
+    let bundle = &*facts::as_judged(bundle);
     let set = facts::last_set(bundle);
     let layers = facts::layers(bundle, set);
     let mut out = summary(bundle);
@@ -71,6 +72,7 @@ pub(crate) fn sentence(bundle: &Bundle) -> String {
             format!("{over} of {judged} judged rows are over tolerance, and allowed for now")
         }
         Sentence::Recalled { lost, gained, answers } => format!("{lost} lost and {gained} gained of {answers} answers"),
+        Sentence::Served { histories } => format!("every judged comparison of {histories} histories passes"),
         Sentence::Nothing => "nothing more was found".to_string(),
     }
 }
@@ -110,7 +112,7 @@ fn by_layer(layers: &[Layer<'_>], set: Option<&str>) -> Vec<String> {
             option(worst.and_then(|r| r.value)),
             option(worst.and_then(|r| r.predicted)),
             option(worst.and_then(|r| r.tolerance)),
-            word(worst.and_then(|r| r.verdict)),
+            word(layer.verdict()),
         ]
     };
     let heads = ["layer", "inherited", "injected", "nearest to tolerance", "error", "predicted", "allowed", "verdict"];

@@ -31,8 +31,9 @@ const ALL: [Loops; 2] = [
     Loops { package: "karat-reference", program: "counts", table: "reference/counts.toml" },
     Loops { package: "karat-diff", program: "diff_counts", table: "diff/counts.toml" },
 ];
-/// Relative difference that is no change: the C library picks its copy routines by processor.
-const TOLERANCE: f64 = 0.04;
+/// Relative difference that is no change: the C library picks its copy routines by processor, and what is inlined where
+/// shifts a little with every crate that is linked in (8 % was seen). A vector loop that became a scalar one is far above it.
+const TOLERANCE: f64 = 0.15;
 /// The frame in which instructions count.
 const FRAME: &str = "*::counted*";
 
@@ -42,8 +43,10 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         println!("counts: SKIPPED, nothing was counted: valgrind is not installed");
         return Ok(());
     }
-    let built =
-        Command::new("cargo").args(BUILD.split(' ')).current_dir(root).status().context("failed to run cargo")?;
+    // An incremental build cuts crates into other units, and so inlines otherwise: its counts are not the table's.
+    let mut build = Command::new("cargo");
+    build.args(BUILD.split(' ')).env("CARGO_INCREMENTAL", "0").current_dir(root);
+    let built = build.status().context("failed to run cargo")?;
     if !built.success() {
         bail!("the loops don't build");
     }

@@ -89,8 +89,33 @@ fn what_moved_between_two_runs() {
     assert!(karat(at, &["report", "bundle", "stock", "--html"]).expect(2).error().contains("--html"));
 }
 
-fn left_out() {
-    std::io::Write::write_all(&mut std::io::stderr(), b"left out: completions in bash: there is none\n").unwrap();
+fn left_out(what: &str) {
+    std::io::Write::write_all(&mut std::io::stderr(), format!("left out: {what}\n").as_bytes()).unwrap();
+}
+
+/// The same on a terminal of 60 columns, where `script` can make one.
+fn on_a_terminal(dir: &Path, no_color: &str) -> Option<String> {
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", "\"$KARAT\" report bundle", "/dev/null"]).current_dir(dir).stdin(std::process::Stdio::null());
+    command.env("KARAT", env!("CARGO_BIN_EXE_karat")).env("COLUMNS", "60").env("NO_COLOR", no_color);
+    command.env_remove("GITHUB_ACTIONS");
+    let ran = command.output().ok().filter(|ran| ran.status.success())?;
+    Some(String::from_utf8_lossy(&ran.stdout).replace('\r', ""))
+}
+
+#[test]
+fn a_terminal_has_colours_and_a_width_and_a_file_has_neither() {
+    let dir = with_bundle();
+    let filed = karat(dir.path(), &["report", "bundle"]).expect(0).stdout;
+    let columns = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
+    assert!(!filed.contains('\u{1b}') && columns(&filed) > 80, "{filed}");
+    let Some(shown) = on_a_terminal(dir.path(), "") else { return left_out("a terminal: script can't make one") };
+    assert!(shown.contains("\u{1b}[1;32mpass"), "{shown}");
+    let plain = on_a_terminal(dir.path(), "1").expect("as before");
+    assert!(!plain.contains('\u{1b}') && columns(&plain) <= 60, "{plain}");
+    // Folded, nothing is lost.
+    let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    assert_eq!(words(&plain), words(&filed));
 }
 
 #[test]
@@ -111,7 +136,7 @@ fn completions_know_every_command_and_bash_offers_them() {
         let ran = std::process::Command::new("bash").args(["-c", &script]).output();
         ran.ok().map(|out| String::from_utf8(out.stdout).unwrap())
     };
-    let Some(top) = offered("karat") else { return left_out() };
+    let Some(top) = offered("karat") else { return left_out("completions in bash: there is none") };
     assert!(top.contains("audit") && top.contains("--json") && !top.contains("bench"), "{top}");
     assert!(offered("karat report bundle").unwrap().contains("--junit"));
     assert_eq!(offered("karat model").unwrap().split_whitespace().next(), Some("inspect"));

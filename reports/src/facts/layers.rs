@@ -29,6 +29,22 @@ pub(crate) struct Layer<'a> {
 }
 
 impl<'a> Layer<'a> {
+    /// Predicted and allowed, where the unit of the gate is that of inherited and injected errors.
+    pub(crate) fn band(&self) -> Option<(f64, f64)> {
+        let row = self.out.filter(|r| r.gate == "rel_l2")?;
+        Some((row.predicted?, row.tolerance?))
+    }
+
+    /// Golden's own noise, in the same unit.
+    pub(crate) fn floor(&self) -> Option<f64> {
+        self.out.filter(|r| r.gate == "rel_l2")?.floor
+    }
+
+    /// The verdict: fail when one row does, otherwise that of the row nearest to its tolerance.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        if self.failing > 0 { Some(Verdict::Fail) } else { self.worst().and_then(|r| r.verdict) }
+    }
+
     /// The row nearest to its tolerance.
     pub(crate) fn worst(&self) -> Option<&'a TapRow> {
         let judged = self.taps.iter().map(|t| t.worst).filter(|r| r.verdict.is_some());

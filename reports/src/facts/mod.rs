@@ -7,6 +7,9 @@ mod logits;
 mod places;
 mod recall;
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use karat_bundle::gate::{Gated, gate};
 use karat_bundle::judge::recall::{bounds, paired};
 use karat_bundle::{Bundle, Date, FirstBad, TapRow, Verdict};
@@ -28,6 +31,8 @@ pub(crate) enum Sentence<'a> {
     Counted { judged: u64, over: u64 },
     /// A run that only asked for answers: so many lost, gained, of how many.
     Recalled { lost: u64, gained: u64, answers: u64 },
+    /// A run that only compared histories, so many of them, and each judged comparison passes.
+    Served { histories: u64 },
     /// Nothing more to say.
     Nothing,
 }
@@ -46,8 +51,27 @@ pub(crate) fn sentence(bundle: &Bundle) -> Sentence<'_> {
             let b = bounds(&paired(&bundle.recall));
             Sentence::Recalled { lost: b.lost, gained: b.gained, answers: b.answers }
         }
+        (_, _, Verdict::Pass) if !bundle.histories.is_empty() => Sentence::Served { histories: histories(bundle) },
         _ => report.reasons.first().map_or(Sentence::Nothing, |r| Sentence::Told(r)),
     }
+}
+
+/// Different histories.
+pub(crate) fn histories(bundle: &Bundle) -> u64 {
+    bundle.histories.iter().map(|r| r.history.as_str()).collect::<BTreeSet<_>>().len() as u64
+}
+
+/// The bundle with each tolerance as it was judged: times the policy's factor for that row. Nothing may be judged by it again.
+pub(crate) fn as_judged(bundle: &Bundle) -> Cow<'_, Bundle> {
+    let policy = &bundle.run.policy;
+    if policy.tolerance_scale.to_bits() == 1.0_f64.to_bits() && policy.tolerance.is_empty() {
+        return Cow::Borrowed(bundle);
+    }
+    let mut shown = bundle.clone();
+    for row in &mut shown.taps {
+        row.tolerance = row.tolerance.map(|t| t * policy.scale(row));
+    }
+    Cow::Owned(shown)
 }
 
 /// Reasons beside the sentence.

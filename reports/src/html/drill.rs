@@ -54,9 +54,11 @@ fn one(i: usize, layer: &Layer<'_>, share: usize, places: &[Place<'_>]) -> Marku
     html! {
         details id=(format!("layer-{i}")) {
             summary {
-                (name(layer.name)) " "
-                @if layer.failing > 0 { b.fail { "fail" } }
-                @else { (verdict(layer.worst().and_then(|r| r.verdict))) }
+                @if layer.name.bytes().all(|b| b.is_ascii_digit()) { "layer " }
+                (name(layer.name)) " " (verdict(layer.verdict()))
+                @if let Some(row) = layer.worst() {
+                    ": " (name(&row.tap)) " " (maybe(row.value)) ", allowed " (maybe(row.tolerance))
+                }
             }
             (table(&format!("Taps, part {}", i + 1), &heads, &rows))
             (super::bits::more(layer.taps.len().saturating_sub(share), "taps.csv"))
@@ -143,7 +145,10 @@ fn token(i: usize, place: &Place<'_>) -> Markup {
     ];
     html! {
         details id=(format!("token-{i}")) {
-            summary { "Position " (count(place.position)) " of " (name(place.sequence)) }
+            summary {
+                "Position " (count(place.position)) " of " (name(place.sequence))
+                @if let Some(token) = place.tokens.first() { ": KL " (data(token.kl)) " under " (name(&token.patch_set)) }
+            }
             (table(&format!("Logits, position {} of the list", i + 1), &heads, &rows))
             @if !place.changed.is_empty() {
                 p {

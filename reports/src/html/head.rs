@@ -1,18 +1,18 @@
 //! What a manager reads: the verdict, one sentence, why, what to do, and on what.
 
-use karat_bundle::{Bundle, FirstBad, Verdict};
+use karat_bundle::{Bundle, FirstBad, Verdict, history_verdict};
 use maud::{Markup, html};
 
 use super::bits::{class, name, text};
-use crate::facts::{self, Sentence};
-use crate::number::{asked, count, data, question};
+use crate::facts::{self, Layer, Sentence};
+use crate::number::{asked, count, data, maybe, question};
 
 /// Reasons that are shown at once.
 const FIRST: usize = 4;
 /// Reasons in all.
 const REASONS: usize = 40;
 
-pub(super) fn header(bundle: &Bundle) -> Markup {
+pub(super) fn header(bundle: &Bundle, layers: &[Layer<'_>]) -> Markup {
     let report = &bundle.verdict;
     let reasons = facts::reasons(bundle);
     html! {
@@ -26,7 +26,7 @@ pub(super) fn header(bundle: &Bundle) -> Markup {
             @if reasons.len() > FIRST {
                 details { summary { "More reasons" } (list(&reasons[FIRST..reasons.len().min(REASONS)])) }
             }
-            (context(bundle))
+            dl.facts { (in_short(bundle, layers)) (context(bundle)) }
         }
     }
 }
@@ -51,6 +51,10 @@ fn sentence(bundle: &Bundle) -> Markup {
         Sentence::Recalled { lost, gained, answers } => {
             let of = |what: &str, v: u64| asked(v as f64, &question("recall", "recall.csv", what, &[]));
             html! { (of("lost", lost)) " lost and " (of("gained", gained)) " gained of " (of("answers", answers)) " answers" }
+        }
+        Sentence::Served { histories } => {
+            let n = asked(histories as f64, &question("distinct", "histories.csv", "history", &[]));
+            html! { "every judged comparison of " (n) " histories passes" }
         }
         Sentence::Nothing => html! { "nothing more was found" },
     }
@@ -77,21 +81,72 @@ fn meaning(verdict: Verdict) -> &'static str {
     }
 }
 
+/// One line of each part of the page, so that the first minute sees all of them.
+fn in_short(bundle: &Bundle, layers: &[Layer<'_>]) -> Markup {
+    let rows = layers.iter().filter_map(Layer::worst);
+    let nearest = rows.reduce(|a, b| if facts::nearness(a) >= facts::nearness(b) { a } else { b });
+    let costs = bundle.patches.iter().filter(|p| p.added_kl.is_some());
+    let costliest = costs.max_by(|a, b| a.added_kl.partial_cmp(&b.added_kl).unwrap_or(std::cmp::Ordering::Equal));
+    let recalled = facts::recall(bundle);
+    let judged = bundle.histories.iter().filter_map(|r| history_verdict(r, &bundle.run.policy));
+    let differing = judged.filter(|v| v.exit_code() != 0).count();
+    let notes = facts::not_evidence(bundle);
+    html! {
+        @if let Some(r) = nearest {
+            dt { @if facts::nearness(r) > 1.0 { "Farthest over tolerance" } @else { "Nearest to tolerance" } }
+            dd {
+                a href="#layers" { (name(&facts::name(r))) } " in " (name(facts::phase_name(r))) " of " (name(&r.patch_set)) ": "
+                (maybe(r.value)) ", allowed " (maybe(r.tolerance)) " (" (name(&r.gate)) ")"
+            }
+        }
+        @if let Some(p) = costliest {
+            dt { "Costliest patch" }
+            dd {
+                a href="#patches" { (name(&p.patch)) } ": added KL " (maybe(p.added_kl))
+                @if p.added_kl <= Some(0.0) { " (no patch adds any)" }
+                @if let Some(n) = p.added_flips { ", changed most likely ids added " (data(n as f64)) }
+            }
+        }
+        @if let Some(set) = recalled.last() {
+            @let of = |what: &str, n: u64| asked(n as f64, &question("recall", "recall.csv", what, &[("patch_set", set.set)]));
+            dt { "Answers" }
+            dd {
+                a href="#recall" { (of("lost", set.bounds.lost)) " lost" } ", " (of("gained", set.bounds.gained)) " gained of "
+                (of("answers", set.bounds.answers)) " under " (name(set.set))
+            }
+        }
+        @if !bundle.histories.is_empty() {
+            dt { "Histories" }
+            dd {
+                a href="#histories" { (asked(facts::histories(bundle) as f64, &question("distinct", "histories.csv", "history", &[]))) }
+                "; comparisons that do not pass: " (asked(differing as f64, "differing histories"))
+            }
+        }
+        @if let Some(signature) = &bundle.verdict.signature {
+            dt { "Looks like" }
+            dd { a href="#signature" { (text(signature)) } }
+        }
+        @if let Some(note) = notes.first() {
+            dt { "No evidence for" }
+            dd { (text(note)) @if notes.len() > 1 { " (" a href="#limits-of-evidence" { "and more" } ")" } }
+        }
+    }
+}
+
 fn context(bundle: &Bundle) -> Markup {
     let run = &bundle.run;
+    let passes = bundle.verdict.forward_equivalents;
     html! {
-        dl.facts {
-            dt { "Model" }
-            dd { (text(&run.model.label)) @if run.model.random_weights { " (random weights)" } }
-            @for s in run.scenarios.iter().take(12) {
-                dt { "Scenario" }
-                dd { (text(&s.name)) ": sequences " (count(s.sequences)) ", rows " (count(s.rows)) }
-            }
-            @if run.scenarios.len() > 12 { dt { "Scenario" } dd { "and more, in " code { "run.json" } } }
-            dt { "Candidate" }
-            dd { (text(&run.candidate.name)) ", claims " (text(&run.candidate.claims)) ", on " (text(&run.backend)) " " (text(&run.device)) }
-            dt { "Took" }
-            dd { (data(run.wall_s.total)) " s on " (count(run.threads)) " threads; forward passes " (data(bundle.verdict.forward_equivalents)) }
+        dt { "Model" }
+        dd { (text(&run.model.label)) @if run.model.random_weights { " (random weights)" } }
+        @for s in run.scenarios.iter().take(12) {
+            dt { "Scenario" }
+            dd { (text(&s.name)) ": sequences " (count(s.sequences)) ", rows " (count(s.rows)) }
         }
+        @if run.scenarios.len() > 12 { dt { "Scenario" } dd { "and more, in " code { "run.json" } } }
+        dt { "Candidate" }
+        dd { (text(&run.candidate.name)) ", claims " (text(&run.candidate.claims)) ", on " (text(&run.backend)) " " (text(&run.device)) }
+        dt { "Took" }
+        dd { (data(run.wall_s.total)) " s on " (count(run.threads)) " threads" @if passes > 0.0 { "; forward passes " (data(passes)) } }
     }
 }

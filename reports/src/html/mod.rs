@@ -27,14 +27,14 @@ type Section = (&'static str, &'static str, Option<Markup>);
 
 /// The report as one self-contained html file.
 pub fn html(bundle: &Bundle) -> String {
+    let gated = facts::gated(bundle);
+    let bundle = &*facts::as_judged(bundle);
     let set = facts::last_set(bundle);
     let layers = facts::layers(bundle, set);
     let places = facts::places(bundle, &layers);
-    let gated = facts::gated(bundle);
     let sections: [Section; 14] = [
         ("layers", "Error by layer", overview::by_layer(&layers, set)),
         ("heat", "Layer by position", overview::heat(bundle, &layers, set)),
-        ("signature", "Signature, and what to try", signature::section(bundle)),
         ("patches", "Speed patches", patches::section(bundle)),
         ("limits", "Limits of the policy", patches::limits(&gated)),
         ("logits", "KL ladder", logits::ladder(bundle)),
@@ -42,6 +42,7 @@ pub fn html(bundle: &Bundle) -> String {
         ("recall", "Recall", recall::section(bundle)),
         ("histories", "Histories", histories::section(bundle)),
         ("coverage", "Coverage and probes", patches::coverage(bundle)),
+        ("signature", "Signature, and what to try", signature::section(bundle)),
         ("drill", "From layer to op to token", drill::section(&layers, &places)),
         ("power", "What this gate could have seen", provenance::power(bundle, &gated)),
         ("provenance", "Provenance", Some(provenance::section(bundle))),
@@ -62,7 +63,7 @@ pub fn html(bundle: &Bundle) -> String {
             }
             body {
                 a.skip href="#main" { "Skip to the report" }
-                (head::header(bundle))
+                (head::header(bundle, &layers))
                 nav aria-label="Sections" {
                     ul { @for (id, title, _) in &shown { li { a href={ "#" (id) } { (title) } } } }
                 }

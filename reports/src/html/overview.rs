@@ -13,27 +13,35 @@ pub(super) fn by_layer(layers: &[Layer<'_>], set: Option<&str>) -> Option<Markup
         return None;
     }
     let drawn = plot::by_layer(layers);
+    let has_band = layers.iter().filter(|l| l.band().is_some()).count() > 1;
+    let has_floor = layers.iter().any(|l| l.floor().is_some());
+    let mut keys = vec![("line inherited", "inherited"), ("line injected", "injected")];
+    keys.extend(has_band.then_some(("box band", "predicted to allowed")));
+    keys.extend(has_floor.then_some(("line floor", "floor")));
     let rows: Vec<Markup> = layers.iter().enumerate().map(|(i, layer)| line(i, layer)).collect();
     let heads = [
         "layer",
         "inherited",
         "injected",
-        "predicted",
-        "floor",
         "nearest to tolerance",
         "patch set, phase",
+        "unit",
         "error",
+        "predicted",
         "allowed",
+        "floor",
         "verdict",
     ];
     Some(html! {
         p {
-            "What leaves each layer under " @if let Some(set) = set { (name(set)) } " in its worst phase and sequence. "
-            b { "Inherited" } " came in with the layer's input; " b { "injected" } " was added by the layer itself. The band lies \
-             between what its roundings must cost and what is allowed; under the floor golden itself is no surer."
+            "What leaves each layer under " @if let Some(set) = set { (name(set)) } " in its worst phase and sequence, as rel-L2. "
+            b { "Inherited" } " came in with the layer's input; " b { "injected" } " was added by the layer itself. "
+            @if has_band { "The band lies between what its roundings must cost and what is allowed. " }
+            @if has_floor { "Under the floor golden itself is no surer." }
+            @else { "Golden's own floor was not measured here (" code { "--floor" } ")." }
         }
         @if let Some(svg) = drawn {
-            (legend(&[("line inherited", "inherited"), ("line injected", "injected"), ("box band", "predicted to allowed"), ("line floor", "floor")]))
+            (legend(&keys))
             (wide("Chart: error by layer; the table below has its numbers", &PreEscaped(svg)))
         }
         (table("Error by layer", &heads, &rows))
@@ -48,18 +56,19 @@ fn line(i: usize, layer: &Layer<'_>) -> Markup {
             th scope="row" { a href=(format!("#layer-{i}")) { (name(layer.name)) } }
             td { (maybe(out.and_then(|r| r.inherited))) }
             td { (maybe(out.and_then(|r| r.injected))) }
-            td { (maybe(out.and_then(|r| r.predicted))) }
-            td { (maybe(out.and_then(|r| r.floor))) }
             @match worst {
                 Some(row) => {
                     td { (name(&row.tap)) }
                     td { (name(&row.patch_set)) " " (name(&row.phase)) }
+                    td { (name(&row.gate)) }
                     td { (maybe(row.value)) }
+                    td { (maybe(row.predicted)) }
                     td { (maybe(row.tolerance)) }
-                    td { (verdict(row.verdict)) }
+                    td { (maybe(row.floor)) }
                 }
-                None => { td { "–" } td { "–" } td { "–" } td { "–" } td { (verdict(None)) } }
+                None => { @for _ in 0..7 { td { "–" } } }
             }
+            td { (verdict(layer.verdict())) }
         }
     }
 }
@@ -68,7 +77,7 @@ pub(super) fn heat(bundle: &Bundle, layers: &[Layer<'_>], set: Option<&str>) -> 
     let heat = facts::heat(bundle, layers, set)?;
     let svg = plot::heat(&heat)?;
     let most = (heat.most() > 0).then(|| {
-        html! { " The darkest field has " (asked(heat.most() as f64, &format!("most changed; step={}; set={}", heat.step, crate::text::clean(heat.set, crate::text::NAME)))) " of them." }
+        html! { " The fullest field has " (asked(heat.most() as f64, &format!("most changed; step={}; set={}", heat.step, crate::text::clean(heat.set, crate::text::NAME)))) " of them." }
     });
     let step = asked(heat.step as f64, "positions a column");
     let rows: Vec<Markup> = heat
@@ -91,7 +100,7 @@ pub(super) fn heat(bundle: &Bundle, layers: &[Layer<'_>], set: Option<&str>) -> 
         .collect();
     Some(html! {
         p {
-            "Fields: changed experts and entries under " (name(heat.set)) "; a column is " (step) " positions wide." @if let Some(most) = most { (most) }
+            "Fields: changed experts and entries under " (name(heat.set)) "; positions in a column: " (step) "." @if let Some(most) = most { (most) }
             " Rings: where the row nearest to its tolerance in each layer has its largest error."
         }
         (legend(&[("box h1", "few"), ("box h3", "more"), ("box h5", "most changed decisions"), ("ring", "largest error")]))

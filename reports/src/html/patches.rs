@@ -90,6 +90,7 @@ pub(super) fn limits(gated: &Gated) -> Option<Markup> {
     if judged.is_empty() {
         return None;
     }
+    let has_places = judged.iter().take(200).any(|j| !j.place.is_empty());
     let rows: Vec<Markup> = judged
         .iter()
         .take(200)
@@ -101,13 +102,19 @@ pub(super) fn limits(gated: &Gated) -> Option<Markup> {
                 td { (asked_limit(j.bound, "bound", &j.limit, &j.patch_set)) }
                 td { @if let Some(upper) = j.upper { (asked_limit(upper, "upper", &j.limit, &j.patch_set)) } @else { "–" } }
                 td { (asked_limit(j.n as f64, "n", &j.limit, &j.patch_set)) }
-                td { (text(&j.place)) }
+                @if has_places { td { (text(&j.place)) } }
                 td { (verdict(Some(j.verdict))) @if j.allowed { " (allowed)" } }
             }
         })
         .collect();
-    let heads = ["limit", "patch set", "value", "limit", "upper bound", "samples", "where", "verdict"];
+    let mut heads = vec!["limit", "patch set", "value", "limit", "upper bound", "samples"];
+    heads.extend(has_places.then_some("where"));
+    heads.push("verdict");
     Some(html! {
+        p {
+            "A mean fails when its excess over the limit is more than chance explains. An upper bound over the limit is no failure: \
+             so few samples can't rule that much out. " code { "prove = true" } " asks for that."
+        }
         (table("Limits of the policy", &heads, &rows))
         (super::bits::more(judged.len().saturating_sub(200), "verdict.json"))
     })

@@ -13,13 +13,13 @@ pub(crate) fn by_layer(layers: &[Layer<'_>]) -> Option<String> {
     // Predicted, allowed and floor are in the gate's unit: drawn where that is the unit of the lines.
     let inherited = series(|l| l.out?.inherited);
     let injected = series(|l| l.out?.injected);
-    let floor = series(|l| l.out.filter(|r| r.gate == "rel_l2")?.floor);
+    let floor = series(|l| l.floor().filter(|v| *v > 0.0));
     let band: Vec<(f64, f64, f64)> = layers
         .iter()
         .enumerate()
         .filter_map(|(i, l)| {
-            let row = l.out.filter(|r| r.gate == "rel_l2")?;
-            Some((i as f64, log(row.predicted)?, log(row.tolerance)?))
+            let (predicted, allowed) = l.band()?;
+            Some((i as f64, log(Some(predicted))?, log(Some(allowed))?))
         })
         .collect();
     let all = [&inherited, &injected, &floor].into_iter().flatten().map(|p| p.1);

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{Drawn, INK, RING, SOFT, heat_colour, nth, plot};
+use super::{Drawn, INK, PAPER, RING, SOFT, heat_colour, nth, plot};
 use crate::facts::Heat;
 
 /// Height of a layer's line, pixels.
@@ -37,10 +37,13 @@ pub(crate) fn heat(heat: &Heat<'_>) -> Option<String> {
             let (x, y) = (*column as f64, *layer as f64);
             Rectangle::new([(x, y - 0.45), (x + 1.0, y + 0.45)], heat_colour(level.max(1) - 1).filled())
         }))?;
-        chart.draw_series(heat.worst.iter().filter_map(|(layer, row)| {
-            let x = row.max_abs_position? as f64 / heat.step as f64;
-            Some(Circle::new((x, *layer as f64), 5, RING.stroke_width(2)))
-        }))?;
+        // In the middle of its field; on paper, so that it is seen on a dark one.
+        for (colour, width) in [(PAPER, 6), (RING, 2)] {
+            chart.draw_series(heat.worst.iter().filter_map(|(layer, row)| {
+                let x = (row.max_abs_position? / heat.step) as f64 + 0.5;
+                Some(Circle::new((x, *layer as f64), 5, colour.stroke_width(width)))
+            }))?;
+        }
         Ok(())
     })
 }

@@ -25,6 +25,7 @@ const INJECTED: RGBColor = RGBColor(0, 0, 5);
 const BAND: RGBColor = RGBColor(0, 0, 6);
 const FLOOR: RGBColor = RGBColor(0, 0, 7);
 const RING: RGBColor = RGBColor(0, 0, 8);
+const PAPER: RGBColor = RGBColor(0, 0, 9);
 
 /// Field of the map by heat, 0 to 4.
 fn heat_colour(level: u8) -> RGBColor {

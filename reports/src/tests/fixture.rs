@@ -4,7 +4,7 @@ use karat_bundle::gate::gate;
 use karat_bundle::policy::{Limit, Metric};
 use karat_bundle::{
     Bundle, Candidate, ChangePoint, Date, DerivationRow, Effect, Examination, FlipRow, HistoryRow, KvShares, Model,
-    PatchRow, Policy, RecallRow, Run, Scenario, SignatureTest, TapRow, TokenRow, Walls,
+    PatchRow, Policy, RecallRow, Run, Scenario, SignatureTest, TapRow, TokenRow, Verdict, Walls, history_verdict,
 };
 
 pub(super) const SETS: [&str; 3] = ["stock", "stock+fp8-kv", "stock+all"];
@@ -333,6 +333,15 @@ pub(super) fn recalling() -> Bundle {
     let mut bundle = Bundle { run: run(), recall: recall(), ..Bundle::default() };
     bundle.recall.retain(|r| r.patch_set == "stock");
     gate(&mut bundle, &Policy::default(), None, day());
+    bundle
+}
+
+/// A run of histories alone, which passes.
+pub(super) fn serving() -> Bundle {
+    let mut bundle = Bundle { run: run(), histories: histories(), ..Bundle::default() };
+    let policy = Policy::default();
+    bundle.histories.retain(|r| history_verdict(r, &policy).is_none_or(|v| v == Verdict::Pass));
+    gate(&mut bundle, &policy, None, day());
     bundle
 }
 

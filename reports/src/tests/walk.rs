@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use karat_bundle::gate::gate;
 use karat_bundle::judge::recall::{bounds, paired};
-use karat_bundle::{Bundle, Row};
+use karat_bundle::policy::Policy;
+use karat_bundle::{Bundle, Row, Verdict, history_verdict};
 use serde_json::Value;
 
 use super::fixture;
@@ -51,6 +52,11 @@ impl Tables {
         let names: Vec<String> = bundle.taps.iter().map(crate::facts::name).collect();
         names.iter().for_each(|n| out.add(n));
         out.add(&bundle.run.command.join(" "));
+        // Allowed is the tolerance of the row times what the policy makes of it.
+        let policy = &bundle.run.policy;
+        for row in &bundle.taps {
+            out.numbers.extend(row.tolerance.map(|t| (t * policy.scale(row)).to_bits()));
+        }
         out
     }
 
@@ -103,6 +109,13 @@ impl Tables {
             ["grid" | "phase" | "stratum"] => self.field(words[0], &parts),
             ["detectable"] => self.detectable(parts[0], parts.get(1).copied().unwrap_or("")),
             ["most", "changed"] => self.most_changed(pairs[0].1.parse().unwrap(), pairs[1].1),
+            ["distinct", file, column] => {
+                self.select(file, column, &[]).into_iter().collect::<BTreeSet<_>>().len() as f64
+            }
+            ["differing", "histories"] => {
+                let judged = self.bundle.histories.iter().filter_map(|r| history_verdict(r, &self.bundle.run.policy));
+                judged.filter(|v| !matches!(v, Verdict::Pass | Verdict::Improved)).count() as f64
+            }
             ["positions", "a", "column"] => (self.last_position() / 64 + 1) as f64,
             [how, file, column] => number(how, &self.select(file, column, &pairs)),
             _ => panic!("{question}"),
@@ -331,6 +344,26 @@ fn every_number_of_the_page_is_found_in_the_bundle() {
     assert!(found.len() > 800, "{} numbers", found.len());
     numbers_of_html(&fixture::passing());
     numbers_of_html(&fixture::recalling());
+    numbers_of_html(&fixture::serving());
+}
+
+/// A row that fails by a tighter policy is shown with the tolerance that it was judged by, in every format.
+#[test]
+fn what_is_allowed_is_what_was_judged_by() {
+    let mut bundle = fixture::passing();
+    let nearest = bundle.taps.iter().map(crate::facts::nearness).fold(0.0, f64::max);
+    let policy = Policy { tolerance_scale: 0.5 * nearest, ..Policy::default() };
+    gate(&mut bundle, &policy, None, fixture::day());
+    numbers_of_html(&bundle);
+    let judged = crate::facts::as_judged(&bundle);
+    let failing = judged.taps.iter().filter(|r| r.verdict == Some(Verdict::Fail));
+    let failing: Vec<_> = failing.filter(|r| r.value > Some(0.0) && r.tolerance > Some(0.0)).collect();
+    assert!(!failing.is_empty() && failing.iter().all(|r| r.value > r.tolerance));
+    let (whole, short) = (format!("{:?}", failing[0].tolerance.unwrap()), crate::number::option(failing[0].tolerance));
+    assert!(crate::csv(&bundle).contains(&whole));
+    for text in [crate::markdown(&bundle), crate::step_summary(&bundle), crate::junit(&bundle)] {
+        assert!(text.contains(&short), "{short}: {text}");
+    }
 }
 
 /// The other formats show numbers of the page, or cells.
