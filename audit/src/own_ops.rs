@@ -141,12 +141,14 @@ fn gate(
     found: &Found,
 ) {
     let phase = if row.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
-    let predicted = predicted(at, op, rounding, phase);
-    let value = ROUNDINGS * predicted;
-    let provisional = Tolerance { measure: Measure::RelL2, value, predicted, rounding, provisional: true };
     // Scores only order entries: to store them in bf16 is nobody's fault.
     let stored = if tap == Tap::AttnIndexScore { Rounding::Bf16.rel_l2() } else { 0.0 };
     let bound = own.map(|(own, within)| root_sum([own, within, stored]));
+    // What comes on top of the op's own roundings is in no typical one.
+    let on_top = own.filter(|(_, within)| *within > 0.0).and(bound).unwrap_or(0.0);
+    let predicted = predicted(at, op, rounding, phase).max(on_top);
+    let value = ROUNDINGS * predicted;
+    let provisional = Tolerance { measure: Measure::RelL2, value, predicted, rounding, provisional: true };
     let tolerance = bound.map_or(provisional, |bound| provisional.tightened(bound, found.carry));
     row.rel_l2 = Some(found.error);
     row.gate = "rel_l2".to_string();
