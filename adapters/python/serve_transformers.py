@@ -8,7 +8,7 @@ A real engine for `karat recall --endpoint` and `karat audit --endpoint` to talk
 transformers 5.24 and tokenizers, on a CPU. Faults:
 
     stale-abort    what was generated for a client that left stays in the cache under the prompt alone
-    other-prefix   after a client left, the next request is served on that client's prompt, as far as it reaches
+    other-prefix   when a client leaves, its prompt stays in the cache's index and its pages become another prompt's
     scale          the attention scale of layer 2 is 5 % off
     forget         only the last 64 ids of a prompt are seen
 """
@@ -48,7 +48,7 @@ class Engine:
         self.net = golden.DeepseekV4ForCausalLM(golden.config(self.config)).float().eval()
         self.net.load_state_dict(golden.state(model / "model.safetensors", self.config["n_routed_experts"]), strict=False)
         self.tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        self.fault, self.lock, self.kept, self.left = fault, threading.Lock(), [], None
+        self.fault, self.lock, self.kept = fault, threading.Lock(), []
         if fault == "scale":
             self.net.model.layers[2].self_attn.scaling *= 1.05
 
@@ -73,9 +73,6 @@ class Engine:
             # The last id is always computed: its logits are what is asked for.
             head, last = ids[:-1], ids[-1]
             known = max((k for k in self.kept if k[0] == head[: len(k[0])]), key=lambda k: len(k[0]), default=([], None))
-            if self.left and self.fault == "other-prefix" and len(self.left[0]) < len(head):
-                known = self.left
-            self.left = None
             cache = copy.deepcopy(known[1])
             reused = len(known[0])
             if head[reused:]:
@@ -93,7 +90,9 @@ class Engine:
                 done = True
             finally:
                 if not done:
-                    self.left = (head, copy.deepcopy(cache))
+                    others = [c for k, c in self.kept if k != head[: len(k)]]
+                    if self.fault == "other-prefix" and others:
+                        self.keep(head, copy.deepcopy(others[-1]))
                     if self.fault == "stale-abort":
                         self.keep(head, copy.deepcopy(cache))
 

@@ -14,8 +14,7 @@ use crate::compare::Context;
 use crate::facts::LayerFacts;
 use crate::index_noise::IndexNoise;
 use crate::own_ops::Own;
-use crate::place::block_name;
-use crate::{Result, align, predict};
+use crate::{Result, align, predict, slots};
 
 /// A margin under this many standard deviations of the predicted noise (times √2: two scores) is always explained.
 const SIGMAS: f64 = 4.0;
@@ -50,8 +49,14 @@ pub(crate) fn compare(
             (_, raw) => raw.cloned(),
         };
         let operands = IndexNoise::of(on_x2, (l, seq)).filter(|_| tap == Tap::AttnSelected);
+        let weights = [on_x2, candidate].map(|seen| seen.get(Site::layer(l, Tap::FfnWt), seq));
+        let misordered = match (tap, weights) {
+            (Tap::FfnIdx, [Some(ours), Some(shown)]) => slots::misordered(&own, theirs, ours, shown),
+            _ => Vec::new(),
+        };
+        let scores = raw.zip(deciding.as_ref());
         let noise = Noise::Layer(operands.as_ref());
-        tap_rows(at, Site::layer(l, tap), theirs, &own, raw.zip(deciding.as_ref()), &noise, &mut out)?;
+        tap_rows(at, Site::layer(l, tap), theirs, (&own, &misordered), scores, &noise, &mut out)?;
     }
     Ok(out)
 }
@@ -110,7 +115,7 @@ pub(crate) fn own(
             }
         };
         let scores = raw.as_ref().zip(deciding.as_ref());
-        tap_rows(at, Site::layer(l, tap), theirs, &own, scores, &Noise::Own(&noise), &mut out)?;
+        tap_rows(at, Site::layer(l, tap), theirs, (&own, &[]), scores, &Noise::Own(&noise), &mut out)?;
     }
     out.0.iter_mut().for_each(|row| row.part = "op".to_string());
     Ok(out.0)
@@ -167,7 +172,7 @@ fn tap_rows(
     at: &Context<'_>,
     site: Site,
     theirs: &Recorded,
-    own: &Recorded,
+    (own, misordered): (&Recorded, &[RowId]),
     scores: Option<(&Recorded, &Recorded)>,
     from: &Noise<'_>,
     out: &mut (Vec<TapRow>, Vec<FlipRow>),
@@ -209,7 +214,12 @@ fn tap_rows(
         if of_phase.is_empty() {
             continue;
         }
-        out.0.push(tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size));
+        let mut row = tap_row(at, site, phase, &decisions, &of_phase, &rows, &noises, of_phase.len() * score_size);
+        let misplaced: Vec<u32> =
+            misordered.iter().filter(|r| at.phase(site.tap, **r) == phase).map(|r| r.pos).collect();
+        row.value = row.value.map(|value| value + misplaced.len() as f64);
+        row.max_abs_position = row.max_abs_position.or(misplaced.first().map(|pos| u64::from(*pos)));
+        out.0.push(row);
         for (flip, noise) in decisions.flips.iter().zip(&noises).filter(|(f, _)| mine(f.row)) {
             out.1.push(flip_row(at, site, phase, flip, rows[flip.row], *noise));
         }
@@ -328,7 +338,7 @@ fn flip_row(at: &Context<'_>, site: Site, phase: Phase, flip: &Flip, row: RowId,
         scenario: at.place.scenario.to_string(),
         sequence: at.place.sequence.to_string(),
         history: at.candidate.history.clone(),
-        layer: block_name(site.block),
+        layer: at.place.layer(site.block),
         kind: if site.tap == Tap::AttnSelected { "entry" } else { "expert" }.to_string(),
         position: u64::from(row.pos),
         golden: choice(flip.golden),

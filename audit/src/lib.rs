@@ -29,6 +29,7 @@ mod last_place;
 mod layer;
 mod lockstep;
 mod logits;
+mod mtp;
 mod own_error;
 mod own_ops;
 mod part;
@@ -43,6 +44,8 @@ mod record;
 mod repro;
 mod rerun;
 mod rotate;
+mod sampled;
+mod slots;
 mod storage;
 mod trace;
 

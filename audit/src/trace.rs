@@ -116,30 +116,53 @@ fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> 
         return Err(error.hint("record both with the same taps and positions").into());
     }
     let rerun = again.as_ref().map(|again| again as &dyn karat_seam::Path);
-    let holds = Some(path.rows().into());
+    let (wide, sampled) = (floor.as_ref(), crate::sampled::is_sampled(&subject.trace));
+    let rows = match sampled {
+        true => Some(crate::sampled::rows(&golden, &subject.trace, subject.claims, rotates[0])?),
+        false => None,
+    };
+    let at_rows = rows.as_ref().map(|rows| &rows.path);
+    let floor_at_rows = wide.zip(at_rows).map(|(wide, at)| crate::sampled::floor(wide, at));
+    let holds = Some(at_rows.map_or_else(|| path.rows().into(), |at| at.rows.clone()));
     let new = Candidate::new("trace", &path, subject.claims);
     let candidate = Candidate { backend, history, rotates, rerun, holds, ..new };
     let lockstep = Lockstep {
-        golden: &golden,
-        floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
+        golden: at_rows.map_or(&golden as &dyn karat_seam::Path, |at| at),
+        floor: match &floor_at_rows {
+            Some(floor) => Some(floor as &dyn karat_seam::Path),
+            None => floor.as_ref().map(|f| f as &dyn karat_seam::Path),
+        },
         candidates: vec![candidate],
         scenarios: job.inputs.scenarios.clone(),
         asks: &job.inputs.asks,
         facts: Facts::of(checkpoint)?,
         taps: &|site| job.wants(site),
         layers: job.layers,
-        cache: job.cache.filter(|_| rerun.is_none()),
+        cache: job.cache.filter(|_| rerun.is_none() && !sampled),
     };
     let pool = job.pool()?;
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     outcome.recall = recall::rows(job, &outcome.asked, &|_, _, _| Ok(Vec::new()))?;
+    if let Some(rows) = &rows {
+        let (pages, notes) = rows.path.page_rows(&lockstep.candidates[0], &lockstep.scenarios);
+        outcome.taps.extend(pages.into_iter().filter(|row| wanted(job, row)));
+        outcome.notes.extend(rows.notes.iter().cloned().chain(notes));
+    }
     let mut bundle = whole(job, subject, outcome, start);
-    if job.second_look {
+    if let Some(at) = at_rows {
+        crate::sampled::examine(&mut bundle, at);
+    } else if job.second_look {
         let failing = pool.install(|| lockstep.find(&mut bundle))?;
         repro::leave(job, failing.as_ref())?;
     }
     bundle.run.wall_s.total = start.elapsed().as_secs_f64();
     Ok(bundle)
+}
+
+/// Whether pages are to be judged.
+fn wanted(job: &Job<'_>, row: &karat_bundle::TapRow) -> bool {
+    let site = row.layer.parse().ok().zip(karat_seam::Tap::from_name(&row.tap));
+    site.is_none_or(|(l, tap)| job.wants(karat_seam::Site::layer(l, tap)))
 }
 
 /// A tensor of the trace that does not fit golden's is the trace's fault.

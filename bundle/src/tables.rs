@@ -86,9 +86,9 @@ table! {
         /// Place in op order over the whole model: smaller came first.
         order: u64,
         /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2, ulp_p99 (99th percentile of |J| in units of bf16's last
-        /// place), unexplained_flips (decisions that the formats' noise
-        /// cannot have changed) or flips_added_to_stock (most likely ids changed here alone less those that stock alone
-        /// changes); empty when not gated.
+        /// place), unexplained_flips (decisions that the formats' noise cannot have changed), unexplained_rows (KV rows that are
+        /// not what the conversation leaves there) or flips_added_to_stock (most likely ids changed here alone less those that
+        /// stock alone changes); empty when not gated.
         gate: String,
         /// The injected error in the gate's unit.
         value: Option<f64>,

@@ -187,6 +187,9 @@ pub struct KvShares {
     /// C(x') against R(x', KV'): what reads the cache.
     #[serde(with = "json::number")]
     pub kernel: f64,
+    /// `cache` or `kernel`, where rows and pages were judged apart (a query-sampled audit); else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fault: String,
 }
 
 /// A place where a series changes.

@@ -7,21 +7,24 @@ use karat_bundle::{Finding, RecallRow, Verdict};
 
 use crate::recall::Found;
 
-/// Chance that `k` or more of `n` happen, each with chance `p`.
-fn at_least(k: u64, n: u64, p: f64) -> f64 {
-    let term = |i: u64| -> f64 {
-        let choose: f64 = (0..i).map(|j| (n - j) as f64 / (j + 1) as f64).product();
-        choose * p.powi(i as i32) * (1.0 - p).powi((n - i) as i32)
-    };
-    if k == 0 { 1.0 } else { (k..=n).map(term).sum::<f64>().min(1.0) }
+/// Chance that `k` or more of independent events happen, which have these chances.
+fn at_least(k: usize, chances: &[f64]) -> f64 {
+    // By how many happened so far.
+    let mut of = vec![1.0];
+    for p in chances {
+        of.push(0.0);
+        for i in (0..of.len()).rev() {
+            of[i] = of[i] * (1.0 - p) + if i > 0 { of[i - 1] * p } else { 0.0 };
+        }
+    }
+    of.iter().skip(k).sum::<f64>().min(1.0)
 }
 
 /// Chance of losses in so many conversations, or more, if each answer were lost with chance `margin` at most. A conversation
 /// of n answers loses one with chance n·margin at most, however its answers hang together.
 fn by_chance(conversations: &[Counts], margin: f64) -> f64 {
-    let most = conversations.iter().map(|c| c.answers).max().unwrap_or(0);
-    let hit = conversations.iter().filter(|c| c.lost > 0).count() as u64;
-    at_least(hit, conversations.len() as u64, (most as f64 * margin).min(1.0))
+    let chances: Vec<f64> = conversations.iter().map(|c| (c.answers as f64 * margin).min(1.0)).collect();
+    at_least(conversations.iter().filter(|c| c.lost > 0).count(), &chances)
 }
 
 /// Answers of each conversation that the control gives.
@@ -86,11 +89,13 @@ mod tests {
     #[test]
     fn chances_by_hand() {
         // 2 or 3 of 3 with a half each: 4 of 8 outcomes.
-        assert!((at_least(2, 3, 0.5) - 0.5).abs() < 1e-12);
-        assert_eq!((at_least(0, 3, 0.1), at_least(1, 0, 0.1)), (1.0, 0.0));
+        assert!((at_least(2, &[0.5; 3]) - 0.5).abs() < 1e-12);
+        assert_eq!((at_least(0, &[0.1; 3]), at_least(1, &[])), (1.0, 0.0));
+        // One or more of chances 0.1 and 0.5: 1 - 0.9·0.5; both: 0.05.
+        assert!((at_least(1, &[0.1, 0.5]) - 0.55).abs() < 1e-12 && (at_least(2, &[0.1, 0.5]) - 0.05).abs() < 1e-12);
         let counts = |answers, lost| Counts { answers, lost, gained: 0 };
-        // Two conversations of 10 answers, both hit, 1 % an answer: 0.1² at most.
-        assert!((by_chance(&[counts(10, 3), counts(5, 1)], 0.01) - 0.01).abs() < 1e-12);
+        // Two conversations of 10 and 5 answers, both hit, 1 % an answer: 0.1 times 0.05 at most.
+        assert!((by_chance(&[counts(10, 3), counts(5, 1)], 0.01) - 0.005).abs() < 1e-12);
         assert_eq!(by_chance(&[counts(10, 0)], 0.01), 1.0);
         assert_eq!(by_chance(&[], 0.01), 1.0);
     }

@@ -28,7 +28,7 @@ const WIDE_PIECE: usize = 2048;
 pub(crate) struct Part<'a, T> {
     /// Index of the lane's visitor.
     pub(crate) lane: usize,
-    /// The rows; the first is at position `state.n`.
+    /// The rows; the first is at position `state.n`. Behind position 0 with an empty state, they go on from replayed KV.
     pub(crate) rows: &'a [RowId],
     /// Input ids of the rows (hash routing).
     pub(crate) ids: &'a [u32],
@@ -54,6 +54,12 @@ impl<T: Real> Resident<'_, T> {
     /// Runs every part through the block.
     pub(crate) fn run(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
         for part in parts.iter_mut() {
+            let resumes = part.state.n > 0 && part.state.win.is_empty();
+            if let Some(view) = part.given.filter(|_| resumes) {
+                let (seq, n) = (part.rows[0].seq, part.state.n);
+                part.state =
+                    LayerState::resumed(view, (seq, n, n + part.rows.len()), self.weights.kind, self.ctx.config)?;
+            }
             let stride = self.ctx.config.hc_mult * self.ctx.config.hidden_size;
             let see = &mut *sees[part.lane];
             let wide = self.wanted(see, Tap::AttnIndexScore) || self.wanted(see, Tap::AttnSelected);
@@ -64,6 +70,9 @@ impl<T: Real> Resident<'_, T> {
                 let after =
                     self.attention(&mut eye, part.given, part.forced, &mut part.state, &part.h[range.clone()])?;
                 part.h[range].copy_from_slice(&after);
+            }
+            if resumes {
+                part.state.forget();
             }
         }
         self.feed_forward(sees, parts)
@@ -177,7 +186,8 @@ impl<T: Real> Resident<'_, T> {
         eye.tap(taps[1], &[w.columns()], &mut score)?;
         let first = state.entries.len() / w.width();
         let mut fresh = compress::pool(self.ctx, w, self.rope, state, &kvp, &score);
-        eye.entries(taps[2], first, w.width(), &mut fresh)?;
+        let unknown = state.unknown.saturating_sub(first).min(fresh.len() / w.width());
+        eye.entries(taps[2], first + unknown, w.width(), &mut fresh[unknown * w.width()..])?;
         state.entries.append(&mut fresh);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use karat_model::Config;
-use karat_seam::{Block, Error, Lane, Layer, LayerOut, Op, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
+use karat_seam::{Block, Error, Kv, Lane, Layer, LayerOut, Op, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
 
 use crate::block::{Part, Resident};
 use crate::golden::Golden;
@@ -24,14 +24,19 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
         Ok(Self { golden, l, weights: golden.block(usize::from(l), false)? })
     }
 
+    /// A lane with given KV may begin behind position 0: its rows go on from what the view holds.
     fn run_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let (ctx, block) = (self.golden.ctx(), Block::Layer(self.l));
+        let ctx = self.golden.ctx();
+        let block = match self.l.checked_sub(ctx.config.layers.len() as u16) {
+            None => Block::Layer(self.l),
+            Some(i) => Block::Mtp(i),
+        };
         let stride = ctx.config.hc_mult * ctx.config.hidden_size;
         let inputs: Vec<&Streams> = lanes.iter().map(|lane| lane.x).collect();
         let mut parts = Vec::new();
         for (i, lane) in lanes.iter().enumerate() {
             let h = self.golden.streams::<T>(inputs[i])?;
-            for range in sequences(&inputs[i].rows)? {
+            for range in sequences(&inputs[i].rows, matches!(lane.kv, Kv::Given(_)))? {
                 let rows = &inputs[i].rows[range.clone()];
                 let h = h[range.start * stride..range.end * stride].to_vec();
                 parts.push(Part::new(i, rows, self.golden.ids(rows)?, (lane.kv, lane.routing), self.l, h));
@@ -42,7 +47,9 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
         Resident { ctx, rope, block, weights: &self.weights }.run(&mut sees, &mut parts)?;
         let mut out = vec![Vec::new(); sees.len()];
         for part in parts {
-            part.state.show(&mut *sees[part.lane], block, part.rows, ctx.config)?;
+            if part.rows[0].pos == 0 {
+                part.state.show(&mut *sees[part.lane], block, part.rows, ctx.config)?;
+            }
             out[part.lane].extend(part.h);
         }
         for (lane, h) in lanes.iter_mut().zip(out) {
@@ -80,8 +87,9 @@ pub(crate) fn streams_of<T: Real>(rows: Arc<[RowId]>, config: &Config, h: Vec<T>
     Streams { data: T::tensor(vec![rows.len(), config.hc_mult, config.hidden_size], h), rows }
 }
 
-/// Ranges of rows by sequence. Every sequence comes once, from position 0, without gaps.
-pub(crate) fn sequences(rows: &[RowId]) -> Result<Vec<Range<usize>>> {
+/// Ranges of rows by sequence. Every sequence comes once, from position 0 (any, where the lane goes on from given KV),
+/// without gaps.
+pub(crate) fn sequences(rows: &[RowId], goes_on: bool) -> Result<Vec<Range<usize>>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (i, row) in rows.iter().enumerate() {
         let last = i.checked_sub(1).map(|before| rows[before]);
@@ -94,7 +102,7 @@ pub(crate) fn sequences(rows: &[RowId]) -> Result<Vec<Range<usize>>> {
             range.end = i + 1;
             continue;
         }
-        if row.pos != 0 {
+        if row.pos != 0 && !goes_on {
             return Err(Error::Request(format!("rows of sequence {seq} start at position {}, not 0", row.pos)));
         }
         if ranges.iter().any(|range| rows[range.start].seq == seq) {

@@ -101,13 +101,20 @@ impl<T: Real> Call<'_, T> {
                 self.out([(&[total], index::index_score(ctx, iq, ik, iw, 0, ratio))])
             }
             Op::Select => {
-                self.cold()?;
-                let (total, ratio) = self.entries()?;
+                let (rows, ratio) = (self.rows, w.kind.ratio().ok_or_else(|| self.absent())?);
+                let last = rows.iter().map(|row| row.pos as usize + 1).max().unwrap_or(0);
+                let total = last / ratio;
                 let indexed = w.kind.has_indexer();
                 let scores = if indexed { Some(self.values(Tap::AttnIndexScore, &[total])?) } else { None };
-                let s = self.rows.len();
-                let mask = select::select(scores, c.index_topk, s, total, 0, ratio);
-                vec![(Tap::AttnSelected, Tensor::u8(vec![s, total], mask))]
+                // Queries don't meet: any rows will do, a run of consecutive ones at a time.
+                let mut mask = Vec::with_capacity(rows.len() * total);
+                let mut start = 0;
+                for run in rows.chunk_by(|a, b| a.pos + 1 == b.pos) {
+                    let own = scores.map(|scores| &scores[start * total..(start + run.len()) * total]);
+                    mask.extend(select::select(own, c.index_topk, run.len(), total, run[0].pos as usize, ratio));
+                    start += run.len();
+                }
+                vec![(Tap::AttnSelected, Tensor::u8(vec![rows.len(), total], mask))]
             }
             Op::Attend => {
                 self.cold()?;
@@ -136,7 +143,9 @@ impl<T: Real> Call<'_, T> {
             Op::Route => {
                 let x = self.values(Tap::FfnIn, &[d])?;
                 let logits = route::router_logits(ctx, x, &w.router);
-                let idx = route::choose(ctx, &logits, &w.router, self.layer.golden.ids(self.rows)?);
+                let runs = self.rows.chunk_by(|a, b| a.pos + 1 == b.pos);
+                let ids = runs.map(|run| self.layer.golden.ids(run)).collect::<Result<Vec<_>>>()?.concat();
+                let idx = route::choose(ctx, &logits, &w.router, &ids);
                 let wt = route::weights(ctx, &logits, &idx);
                 let [logits, wt] =
                     [(vec![c.n_routed_experts], logits), (vec![k], wt)].map(|(tail, v)| self.one(&tail, v));

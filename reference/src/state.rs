@@ -2,7 +2,7 @@
 
 use karat_model::Config;
 use karat_model::config::LayerKind;
-use karat_seam::{Block, DataMut, Result, RowId, Tap, TensorMut, Visitor};
+use karat_seam::{Block, DataMut, Error, KvPart, KvView, Result, RowId, Tap, TensorMut, Visitor};
 
 use crate::eye::Eye;
 use crate::linalg::Real;
@@ -27,11 +27,13 @@ pub(crate) struct CompressorState<T> {
     pub(crate) pend_score: Vec<T>,
     /// CSA after the first window.
     pub(crate) prev: Option<Overlap<T>>,
+    /// Entries below this index can't be computed from this state: rows of their windows are not known.
+    pub(crate) unknown: usize,
 }
 
 impl<T> Default for CompressorState<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), pend_kvp: Vec::new(), pend_score: Vec::new(), prev: None }
+        Self { entries: Vec::new(), pend_kvp: Vec::new(), pend_score: Vec::new(), prev: None, unknown: 0 }
     }
 }
 
@@ -55,6 +57,52 @@ impl<T> Default for LayerState<T> {
 }
 
 impl<T: Real> LayerState<T> {
+    /// The state of sequence `seq` before position `n`, as a view holds it, for a run up to position `end`: window rows and
+    /// entries. Rows of windows that are open at `n` are in no view: what they complete is left to the view as well.
+    ///
+    /// Errors: the view lacks one of the `min(n, W-1)` rows before `n`, or one of the entries that exist at `end`.
+    pub(crate) fn resumed(
+        view: &dyn KvView,
+        (seq, n, end): (u32, usize, usize),
+        kind: LayerKind,
+        config: &Config,
+    ) -> Result<Self> {
+        let kept = n.min(config.sliding_window - 1);
+        let held = |part: KvPart, width: usize, from: usize, to: usize| -> Result<Vec<T>> {
+            let lacks = || {
+                Error::Request(format!("KV of sequence {seq} lacks {part:?} rows {from} to {to} before position {n}"))
+            };
+            let rows = view.rows(seq, part).filter(|_| to > from);
+            let Some(rows) = rows else { return if to == from { Ok(Vec::new()) } else { Err(lacks()) } };
+            let start = from.checked_sub(rows.first as usize).ok_or_else(lacks)? * width;
+            let values = rows.values.get(start..start + (to - from) * width).ok_or_else(lacks)?;
+            Ok(values.iter().map(|&v| T::of(f64::from(v))).collect())
+        };
+        let win = held(KvPart::Window, config.head_dim, n - kept, n)?;
+        let mut state = Self { n, win, ..Self::default() };
+        let Some(r) = kind.ratio() else { return Ok(state) };
+        let (overlap, hd, di) = (kind.has_indexer(), config.head_dim, config.index_head_dim);
+        let compressor = |part, width| -> Result<CompressorState<T>> {
+            held(part, width, 0, end / r)?;
+            let columns = if overlap { 2 * width } else { width };
+            // Zeros stand for the rows of the open window: only their number counts.
+            let pend = vec![T::ZERO; n % r * columns];
+            let unknown = n.div_ceil(r) + usize::from(overlap);
+            let entries = held(part, width, 0, n / r)?;
+            Ok(CompressorState { entries, pend_kvp: pend.clone(), pend_score: pend, prev: None, unknown })
+        };
+        state.main = compressor(KvPart::Entries, hd)?;
+        if overlap {
+            state.index = compressor(KvPart::IndexKeys, di)?;
+        }
+        Ok(state)
+    }
+
+    /// Drops all rows: what a run that resumed leaves is in its view.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { n: self.n, ..Self::default() };
+    }
+
     /// Shows the state after the last of these rows (`state.*` taps), with that row. What the visitor leaves in the
     /// tensors is not kept: the run that they belong to is over.
     pub(crate) fn show(&self, see: &mut dyn Visitor, block: Block, rows: &[RowId], config: &Config) -> Result<()> {

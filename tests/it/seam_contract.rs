@@ -242,6 +242,65 @@ fn replaying_its_own_kv_and_decisions_changes_no_bit() {
 }
 
 #[test]
+fn a_lane_that_goes_on_from_given_kv_has_the_bits_of_the_whole_run() {
+    let golden = golden(&[300], Mode::F32);
+    let mut x = golden.embed(&mut NoTaps).unwrap();
+    for l in 0..golden.blocks().layers {
+        let layer = golden.layer(l).unwrap();
+        let mut seen = Recorder::all();
+        let mut own = [Lane::new(&x, &mut seen)];
+        layer.run(&mut own).unwrap();
+        let [own] = own;
+        let out = own.out.unwrap().streams;
+        let width = x.data.width();
+        for run in [1..3, 63..66, 127..129, 128..132, 133..134, 202..260, 299..300] {
+            let mut kv = BTreeMap::new();
+            for (tap, part) in
+                [(Tap::AttnKv, KvPart::Window), (Tap::AttnCkv, KvPart::Entries), (Tap::AttnIndexK, KvPart::IndexKeys)]
+            {
+                let Some(recorded) = seen.get(Site::layer(l, tap), 0) else { continue };
+                kv.insert((0, part), recorded.tensor.as_f32("kv").unwrap().to_vec());
+            }
+            let replay = Replay(kv);
+            let values = &x.data.as_f32("x").unwrap()[run.start * width..run.end * width];
+            let mut shape = x.data.shape.clone();
+            shape[0] = run.len();
+            let part = Streams { rows: x.rows[run.clone()].into(), data: Tensor::f32(shape, values.to_vec()) };
+            let mut some = Recorder::all();
+            let mut lanes = [Lane { kv: Kv::Given(&replay), ..Lane::new(&part, &mut some) }];
+            layer.run(&mut lanes).unwrap();
+            let [lane] = lanes;
+            let values = &out.data.as_f32("out").unwrap()[run.start * width..run.end * width];
+            assert_eq!(lane.out.unwrap().streams.data.as_f32("out").unwrap(), values, "layer {l}: {run:?}");
+            // Entries that the run can make by itself are the whole run's, and no others are shown.
+            for tap in [Tap::AttnCkv, Tap::AttnIndexK] {
+                let (Some(whole), Some(own)) = (seen.get(Site::layer(l, tap), 0), some.get(Site::layer(l, tap), 0))
+                else {
+                    continue;
+                };
+                let width = whole.tensor.width();
+                for (i, row) in own.rows.iter().enumerate() {
+                    let of = |r: &karat_seam::Recorded, i: usize| {
+                        r.tensor.as_f32("e").unwrap()[i * width..(i + 1) * width].to_vec()
+                    };
+                    assert_eq!(of(own, i), of(whole, row.pos as usize), "layer {l}: {run:?}: entry {}", row.pos);
+                }
+            }
+        }
+        // Rows that the view lacks are an error, not zeros.
+        let none = Replay(BTreeMap::new());
+        let part = Streams {
+            rows: x.rows[200..201].into(),
+            data: Tensor::f32([1, x.data.shape[1], x.data.shape[2]], vec![0.5; width]),
+        };
+        let mut see = NoTaps;
+        let failed = layer.run(&mut [Lane { kv: Kv::Given(&none), ..Lane::new(&part, &mut see) }]);
+        assert!(failed.unwrap_err().to_string().contains("lacks Window rows"));
+        x = out;
+    }
+}
+
+#[test]
 fn an_mtp_block_keeps_the_same_promises() {
     let golden = golden(&[20], Mode::F32);
     let (x, _) = cold_run(&golden, &mut NoTaps).unwrap();
@@ -253,7 +312,7 @@ fn an_mtp_block_keeps_the_same_promises() {
     let site = |name: &str| format!("mtp.0.{name}").parse::<Site>().unwrap();
     assert_eq!(seen.get(site("logits"), 0).unwrap().tensor, logits[0]);
     assert!(
-        ["embed", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"]
+        ["embed", "in", "attn.o", "ffn.idx", "out", "h_final", "head.collapsed"]
             .iter()
             .all(|n| seen.get(site(n), 0).is_some())
     );
@@ -320,5 +379,6 @@ fn bad_requests_are_refused_by_name() {
     let mut lane = Lane::new(&x, &mut see);
     lane.routing = Routing::Forced(&choices);
     assert!(layer.run(&mut [lane]).unwrap_err().to_string().contains("expert 9"));
-    assert!(golden.layer(5).is_err());
+    // The MTP block follows the layers.
+    assert!(golden.layer(5).is_ok() && golden.layer(6).is_err());
 }

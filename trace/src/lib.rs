@@ -37,7 +37,7 @@ pub use path::TracePath;
 pub use reader::{IdDifference, SameModel, Trace};
 pub use store::{RawTensor, TensorFile};
 pub use values::Dtype;
-pub use writer::{Header, Order, TraceWriter};
+pub use writer::{Header, Order, Sample, TraceWriter};
 
 #[cfg(test)]
 mod support;

@@ -6,6 +6,7 @@
 //! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from. Each numeric plan
 //! of a run is derived by itself, with the rules of the phase that a row is computed in.
 
+mod input;
 mod noise;
 mod terms;
 #[cfg(test)]
@@ -16,13 +17,14 @@ use std::collections::BTreeMap;
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
 use karat_optimized::{Attend, Exponential, Numerics, Optimized, SplitK};
-use karat_seam::{Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
+use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
 
 pub(crate) use noise::{Size, Sizes};
 
 use crate::cache::{Hash, Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
 use crate::lockstep::Walk;
+use crate::place::named;
 use crate::record::{read_rows, rows};
 use crate::{Result, choices};
 
@@ -54,7 +56,7 @@ impl<'a> Rules<'a> {
             | Attend::SplitK(SplitK { fold_scale: true, .. } | SplitK { exp: Exponential::Cubic, .. }) => {
                 vec![Op::Attend]
             }
-            Attend::Fused { .. } | Attend::SplitK(_) => Vec::new(),
+            Attend::Fused { .. } | Attend::Parted { .. } | Attend::SplitK(_) => Vec::new(),
         }
     }
 }
@@ -181,8 +183,11 @@ impl Derived {
     }
 }
 
-/// Derives layer `l` for the plan of each candidate of `missing` and of the first, or takes it from the cache; nothing where
-/// golden's layer is not here. `on_x` is what golden shows on x.
+/// A plan, and the first candidate that has it.
+type Owned<'a> = (Rules<'a>, usize);
+
+/// Derives layer `l` (MTP blocks follow the layers) for the plan of each candidate of `missing` and of the first, or takes it
+/// from the cache; nothing where golden's layer is not here. `on_x` is what golden shows on x.
 pub(crate) fn of(
     walk: &mut Walk<'_, '_>,
     l: u16,
@@ -192,19 +197,79 @@ pub(crate) fn of(
     facts: &LayerFacts,
     missing: &[usize],
 ) -> Result<Derived> {
+    once(walk, key, missing, |walk, wanted| {
+        let Some(golden) = golden else { return Ok(None) };
+        let (setup, x) = (walk.setup, walk.x.values()?);
+        let forced = choices::of(l, on_x, setup.golden.requests(), facts, &x.rows);
+        let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
+        let mut made = Vec::new();
+        for (rules, i) in wanted {
+            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x);
+            let terms = of(Phase::Prefill)?;
+            let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
+            let sizes = [&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| Sizes::of(terms));
+            let see = noise::Noise::new(blocks, sizes, on_x, facts.ratio, phase_of(walk, *i));
+            made.push((terms, decode, see));
+        }
+        let mut lanes: Vec<Lane<'_>> =
+            made.iter_mut().map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) }).collect();
+        golden.run(&mut lanes)?;
+        drop(lanes);
+        walk.passes += wanted.len() as u64;
+        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode }).collect()))
+    })
+}
+
+/// As [`of`], the streams that enter MTP block `i`; `next` are the ids after the rows of x.
+pub(crate) fn of_input(
+    walk: &mut Walk<'_, '_>,
+    i: u16,
+    next: &[u32],
+    on_x: &Recorder,
+    key: Option<&Key>,
+    missing: &[usize],
+) -> Result<Derived> {
+    once(walk, key, missing, |walk, wanted| {
+        let x = walk.x.values()?;
+        let mut made = Vec::new();
+        for (rules, at) in wanted {
+            let Some(operands) = input::operands(*rules, i, on_x, x) else { return Ok(None) };
+            let [terms, decode] = [Phase::Prefill, Phase::Decode]
+                .map(|phase| input::terms((*rules, phase), (i, walk.blocks()), &operands));
+            let sizes = [input::sizes(&terms), input::sizes(&decode)];
+            let phases = phase_of(walk, *at);
+            let x = input::disturbed(x, &sizes, &*phases);
+            let block = Block::Mtp(i);
+            let mut see = noise::Noise::new((block, block), sizes, on_x, None, phases);
+            walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
+            see.seen.retain(|(tap, _), _| *tap == Tap::In);
+            let [terms, decode] = [terms, decode].map(|of| of.into_iter().map(|(_, term)| term).collect());
+            made.push(Predicted { rows: see.seen, terms, decode: (!rules.is_even()).then_some(decode) });
+        }
+        Ok(Some(made))
+    })
+}
+
+/// What was derived before under these plans' keys, or is now: `make` gives one for each that it is asked for.
+fn once<'a>(
+    walk: &mut Walk<'a, '_>,
+    key: Option<&Key>,
+    missing: &[usize],
+    make: impl FnOnce(&mut Walk<'a, '_>, &[Owned<'a>]) -> Result<Option<Vec<Predicted>>>,
+) -> Result<Derived> {
     let start = std::time::Instant::now();
     let setup = walk.setup;
-    let mut out = Derived { all: Vec::new(), of: vec![None; setup.candidates.len()] };
+    let mut of = vec![None; setup.candidates.len()];
     // Candidates that round alike, in the order of their first.
-    let mut plans: Vec<(Rules<'_>, usize)> = Vec::new();
+    let mut plans: Vec<Owned<'a>> = Vec::new();
     for (i, candidate) in setup.candidates.iter().enumerate().filter(|(i, _)| *i == 0 || missing.contains(i)) {
         let Some(rules) = candidate.rules else { continue };
-        let same = |plan: &(Rules<'_>, usize)| plan.0.numerics == rules.numerics && phases_alike(walk, plan.1, i);
+        let same = |plan: &Owned<'_>| plan.0.numerics == rules.numerics && phases_alike(walk, plan.1, i);
         let at = plans.iter().position(same).unwrap_or_else(|| {
             plans.push((rules, i));
             plans.len() - 1
         });
-        out.of[i] = Some(at);
+        of[i] = Some(at);
     }
     let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
     let found = |key: &Option<Hash>| {
@@ -213,39 +278,26 @@ pub(crate) fn of(
     };
     let mut all: Vec<Option<Predicted>> = keys.iter().map(found).collect();
     let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
-    if let (Some(golden), false) = (golden, wanted.is_empty()) {
-        let x = walk.x.values()?;
-        let forced = choices::of(l, on_x, setup.golden.requests(), facts);
-        let mut made = Vec::new();
-        for p in &wanted {
-            let (rules, i) = plans[*p];
-            let of = |phase| terms::of((rules, phase), (l, walk.blocks()), golden, on_x, x);
-            let terms = of(Phase::Prefill)?;
-            let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
-            let sizes = [&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| noise::Sizes::of(terms));
-            let phase_of = move |row: RowId| setup.candidates[i].path.phase_of(row);
-            made.push((terms, decode, noise::Noise::new(l, sizes, on_x, facts.ratio, Box::new(phase_of))));
-        }
-        let mut lanes: Vec<Lane<'_>> =
-            made.iter_mut().map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) }).collect();
-        golden.run(&mut lanes)?;
-        drop(lanes);
-        walk.passes += wanted.len() as u64;
-        for (p, (terms, decode, see)) in wanted.into_iter().zip(made) {
-            let predicted = Predicted { rows: see.seen, terms, decode };
+    if !wanted.is_empty() {
+        let asked: Vec<Owned<'a>> = wanted.iter().map(|p| plans[*p]).collect();
+        for (p, predicted) in wanted.into_iter().zip(make(walk, &asked)?.unwrap_or_default()) {
             if let Some((key, cache)) = keys[p].as_ref().zip(walk.cache()) {
                 cache.put(key, &predicted.write());
             }
             all[p] = Some(predicted);
         }
     }
-    // Without golden's layer a plan has nothing.
+    // A plan of which nothing could be derived has no place.
     let known: Vec<bool> = all.iter().map(Option::is_some).collect();
     let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
-    out.of = out.of.into_iter().map(|p| p.and_then(place)).collect();
-    out.all = all.into_iter().flatten().collect();
     walk.out.wall[0] += start.elapsed().as_secs_f64();
-    Ok(out)
+    Ok(Derived { of: of.into_iter().map(|p| p.and_then(place)).collect(), all: all.into_iter().flatten().collect() })
+}
+
+/// The phase in which a candidate computes a row.
+fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
+    let path = walk.setup.candidates[i].path;
+    Box::new(move |row| path.phase_of(row))
 }
 
 /// True when two candidates compute every row in the same phase.

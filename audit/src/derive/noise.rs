@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_diff::tolerance::root_sum;
-use karat_seam::{Data, DataMut, Phase, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{Block, Data, DataMut, Phase, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use super::{Squares, Term};
 
@@ -45,7 +45,8 @@ impl Sizes {
 /// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
 /// number of threads.
 pub(super) struct Noise<'a> {
-    l: u16,
+    block: Block,
+    named: Block,
     /// In prefill and in decode.
     sizes: [Sizes; 2],
     golden: &'a Recorder,
@@ -56,14 +57,15 @@ pub(super) struct Noise<'a> {
 }
 
 impl<'a> Noise<'a> {
+    /// For a block as a path shows it; `golden` has its taps under the block `named`. `ratio`: tokens an entry stands for.
     pub(super) fn new(
-        l: u16,
+        (block, named): (Block, Block),
         sizes: [Sizes; 2],
         golden: &'a Recorder,
         ratio: Option<u32>,
         phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     ) -> Self {
-        Self { l, sizes, golden, ratio, phase_of, seen: BTreeMap::new() }
+        Self { block, named, sizes, golden, ratio, phase_of, seen: BTreeMap::new() }
     }
 
     /// Of an entry: the row that completes it.
@@ -79,7 +81,7 @@ impl<'a> Noise<'a> {
 impl Visitor for Noise<'_> {
     fn want(&self, at: Site) -> Want {
         let is_known = self.sizes.iter().any(|sizes| sizes.0.contains_key(&at.tap));
-        if at == Site::layer(self.l, at.tap) && is_known { Want::Write } else { Want::Skip }
+        if at.block == self.block && is_known { Want::Write } else { Want::Skip }
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
@@ -88,7 +90,7 @@ impl Visitor for Noise<'_> {
         let phases: Vec<Phase> = rows.iter().map(|row| self.phase(at.tap, *row)).collect();
         let DataMut::F32(values) = tensor.data else { return Ok(()) };
         let width = values.len() / rows.len();
-        let golden = self.golden.get(at, first.seq);
+        let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         for ((row, phase), values) in rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))) {
             add(sizes[phase as usize], seed(at.tap, *row), values);
@@ -114,7 +116,8 @@ fn golden_row<'r>(golden: &'r karat_seam::Recorded, row: &RowId) -> Option<&'r [
     values.get(at * width..(at + 1) * width)
 }
 
-fn add(size: Size, seed: u64, values: &mut [f32]) {
+/// Adds noise to one row.
+pub(super) fn add(size: Size, seed: u64, values: &mut [f32]) {
     let (mut squares, mut n) = (0.0, 0u32);
     for v in values.iter().filter(|v| v.is_finite()) {
         squares += f64::from(*v).powi(2);
@@ -135,8 +138,10 @@ pub(super) fn uniform(bits: u32) -> f64 {
 }
 
 /// From tap and position alone: a sequence's noise does not depend on its place among others.
-fn seed(tap: Tap, row: RowId) -> u64 {
-    mix(mix(u64::from(row.pos)) ^ tap as u64)
+pub(super) fn seed(tap: Tap, row: RowId) -> u64 {
+    // Numbered as before there was `in`: what earlier versions derived stays.
+    let number = tap as u64 - u64::from(tap >= Tap::In);
+    mix(mix(u64::from(row.pos)) ^ number)
 }
 
 /// SplitMix64's finaliser.

@@ -7,12 +7,12 @@ use karat_diff::tolerance::{accumulator, root_sum};
 use karat_optimized::{
     ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Numerics, Parts, Product, QueryNorm, Store, WeightCodes,
 };
-use karat_seam::{Data, Layer, Op, OpSpec, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
+use karat_seam::{Block, Data, Layer, Op, OpSpec, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
 
 use super::noise::{mix, uniform};
 use super::{Rules, Term};
 use crate::facts::plain;
-use crate::place::{block_name, order};
+use crate::place::{block_name, named, order};
 use crate::{Result, align, own_error, rotate};
 
 /// Rows that a cost is measured on: this many of a sequence, evenly spread.
@@ -33,17 +33,18 @@ pub(super) fn of(
     for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
         let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
         let site = Site::layer(l, tap);
+        let block = named(site.block, layers);
         let row = DerivationRow {
-            layer: block_name(site.block),
+            layer: block_name(block),
             op: writer.name.to_string(),
             tap: tap.name().to_string(),
             order: order(site, layers),
             ..DerivationRow::default()
         };
         for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
-            let numerics = rules.numerics[phase as usize];
-            let mut at = Terms { rules, numerics, l, seq, golden, on_x, x, row: row.clone(), out: Vec::new() };
-            if !at.collect(tap)? {
+            let mut at = Terms::new((rules, phase), (site.block, seq), on_x, row.clone());
+            at.block = block;
+            if !at.collect(tap, golden, x)? {
                 break;
             }
             // A tap without a rounding of its own passes on what came before it.
@@ -57,27 +58,40 @@ pub(super) fn of(
     Ok(out)
 }
 
-struct Terms<'a> {
+/// Roundings at one tap of one sequence.
+pub(super) struct Terms<'a> {
     rules: Rules<'a>,
     numerics: &'a Numerics,
-    l: u16,
+    /// The block that weights are of.
+    block: Block,
+    /// The block that golden's taps are under.
+    named: Block,
     seq: u32,
-    golden: &'a dyn Layer,
     on_x: &'a Recorder,
-    x: &'a Streams,
     row: DerivationRow,
-    out: Vec<Term>,
+    pub(super) out: Vec<Term>,
 }
 
-impl Terms<'_> {
+impl<'a> Terms<'a> {
+    /// None yet. `on_x` has golden's taps under the block.
+    pub(super) fn new(
+        (rules, phase): (Rules<'a>, Phase),
+        (block, seq): (Block, u32),
+        on_x: &'a Recorder,
+        row: DerivationRow,
+    ) -> Self {
+        let numerics = rules.numerics[phase as usize];
+        Self { rules, numerics, block, named: block, seq, on_x, row, out: Vec::new() }
+    }
+
     /// Collects a tap's roundings; false where they cannot be told.
-    fn collect(&mut self, tap: Tap) -> Result<bool> {
+    fn collect(&mut self, tap: Tap, golden: &dyn Layer, x: &Streams) -> Result<bool> {
         use Tap as T;
         let n = self.numerics;
         match tap {
             T::HcAttnPre | T::HcAttnPost | T::HcAttnComb | T::HcFfnPre | T::HcFfnPost | T::HcFfnComb => {
                 let op = if tap < T::AttnIn { Op::HcAttnPre } else { Op::HcFfnPre };
-                if n.hc != Product::F32 && !self.mixed(op, tap)? {
+                if n.hc != Product::F32 && !self.mixed(op, tap, golden, x)? {
                     return Ok(false);
                 }
                 let operand = if tap < T::AttnIn { T::Out } else { T::HcAttnOut };
@@ -140,6 +154,7 @@ impl Terms<'_> {
                 // P, partial results, and the output.
                 let (p, partials) = match n.attend {
                     Attend::Fused { p } => (p, Store::F32),
+                    Attend::Parted { p, partials } => (p, partials),
                     Attend::SplitK(split) => (split.p, split.partials),
                     Attend::Fp8Q { .. } => return Ok(false),
                 };
@@ -196,14 +211,15 @@ impl Terms<'_> {
 
     /// What the rounded operands of the mixing product do to a coefficient depends on the mix: golden's own op on streams
     /// that are off by as much. An error of relative size c in every weight does to a sum what the same in every stream does.
-    fn mixed(&mut self, op: Op, tap: Tap) -> Result<bool> {
+    fn mixed(&mut self, op: Op, tap: Tap, golden: &dyn Layer, x: &Streams) -> Result<bool> {
         let format = match self.numerics.hc {
             Product::F32 | Product::Coded(_) => return Ok(false),
             Product::Tf32 => Format::Tf32,
             Product::Bf16 | Product::Terms(_) => Format::Bf16,
         };
+        let Block::Layer(l) = self.named else { return Ok(false) };
         let none = std::collections::BTreeMap::new();
-        let made = own_error::operands(op.spec(), self.golden, &none, (self.l, self.seq), Some(self.x), self.on_x);
+        let made = own_error::operands(op.spec(), golden, &none, (l, self.seq), x, self.on_x);
         let Some((operands, rows)) = made else { return Ok(false) };
         let Some((operand, whole)) = operands.into_iter().next() else { return Ok(false) };
         let keep: Vec<RowId> =
@@ -214,7 +230,8 @@ impl Terms<'_> {
         let of_weight = match self.numerics.hc {
             Product::Terms(terms) if terms > 1 => 0.0,
             _ => {
-                let Ok(weight) = plain(self.rules.checkpoint, &format!("layers.{}.hc_{part}_fn", self.l)) else {
+                let Some(block) = self.weights_of() else { return Ok(false) };
+                let Ok(weight) = plain(self.rules.checkpoint, &format!("{block}.hc_{part}_fn")) else {
                     return Ok(false);
                 };
                 cost(&weight, sample.width(), |row| format.round(row)).unwrap_or(0.0)
@@ -228,7 +245,7 @@ impl Terms<'_> {
         let size = root_sum([of_weight, of_streams]);
         let off = |(i, v): (usize, &f32)| (f64::from(*v) * (1.0 + size * uniform(mix(i as u64) as u32))) as f32;
         let off = Tensor::f32(sample.shape.clone(), values.iter().enumerate().map(off).collect());
-        let run = |tensor: Tensor| self.golden.op(op, &[(operand, tensor)], &keep);
+        let run = |tensor: Tensor| golden.op(op, &[(operand, tensor)], &keep);
         let (right, off) = (run(sample.into_owned())?, run(off)?);
         let of = |made: &[(Tap, Tensor)]| made.iter().find(|(t, _)| *t == tap).map(|(_, tensor)| tensor.clone());
         let (Some(right), Some(off)) = (of(&right), of(&off)) else { return Ok(false) };
@@ -287,7 +304,7 @@ impl Terms<'_> {
     }
 
     fn recorded(&self, tap: Tap) -> impl Iterator<Item = &karat_seam::Recorded> {
-        self.on_x.get(Site::layer(self.l, tap), self.seq).into_iter()
+        self.on_x.get(Site { block: self.named, tap }, self.seq).into_iter()
     }
 
     /// Rows of golden's values, evenly spread over the sequence.
@@ -306,7 +323,7 @@ impl Terms<'_> {
     }
 
     /// Rounding a tap's values themselves to bf16.
-    fn stored(&mut self, tap: Tap, times: f64) {
+    pub(super) fn stored(&mut self, tap: Tap, times: f64) {
         let stores = self.numerics.store == Store::Bf16
             || (tap == Tap::AttnKvp || tap == Tap::AttnGateScore || tap == Tap::FfnRouterLogits);
         if stores {
@@ -321,7 +338,7 @@ impl Terms<'_> {
     }
 
     /// What a product rounds: the operand beyond what its own storage already did, the weight, the accumulator.
-    fn product(&mut self, product: Product, operand: Tap, weight: Option<String>, times: f64) {
+    pub(super) fn product(&mut self, product: Product, operand: Tap, weight: Option<String>, times: f64) {
         let width = match operand {
             // One product a group of heads.
             Tap::AttnO => {
@@ -364,9 +381,19 @@ impl Terms<'_> {
         self.sum(Some(k));
     }
 
+    /// Where the block's weights stand in a checkpoint.
+    fn weights_of(&self) -> Option<String> {
+        match self.block {
+            Block::Mtp(i) => Some(format!("mtp.{i}")),
+            Block::Layer(l) => Some(format!("layers.{l}")),
+            Block::Embed | Block::Head => None,
+        }
+    }
+
     /// Rounding a weight that is stored without codes.
     fn weight(&mut self, name: &str, cols: usize, format: Format, times: f64) {
-        let Ok(values) = plain(self.rules.checkpoint, &format!("layers.{}.{name}.weight", self.l)) else { return };
+        let Some(block) = self.weights_of() else { return };
+        let Ok(values) = plain(self.rules.checkpoint, &format!("{block}.{name}.weight")) else { return };
         let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
         let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
         let rows = n / cols.max(1);

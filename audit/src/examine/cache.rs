@@ -46,5 +46,5 @@ pub(super) fn shares(site: Site, seq: u32, all: [&Recorder; 5]) -> Option<KvShar
         tensors.push(align::narrow(align::gather(&shown.rows, &shown.tensor, &rows)?).into_owned());
     }
     let of = |from: usize, to: usize| rel_l2(&tensors[from], &tensors[to], &rows, &|_| true);
-    Some(KvShares { stream: of(0, 1)?, cache: of(0, 2)?, both: of(0, 3)?, kernel: of(3, 4)? })
+    Some(KvShares { stream: of(0, 1)?, cache: of(0, 2)?, both: of(0, 3)?, kernel: of(3, 4)?, fault: String::new() })
 }

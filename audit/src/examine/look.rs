@@ -109,8 +109,8 @@ impl<'a> Look<'a> {
         candidate.path.layer(l)?.run(&mut [Lane::new(&x2, &mut seen)])?;
         let golden = setup.golden.layer(l)?;
         golden.run(&mut [Lane::new(&x, &mut on_x)])?;
-        let theirs = choices::of(l, &seen, requests, &facts);
-        let ours = choices::of(l, &on_x, requests, &facts);
+        let theirs = choices::of(l, &seen, requests, &facts, &x.rows);
+        let ours = choices::of(l, &on_x, requests, &facts, &x.rows);
         golden.run(&mut [
             Lane { routing: Routing::Forced(&theirs), ..Lane::new(&aligned, &mut on_x2) },
             Lane::new(&aligned, &mut free),
@@ -143,7 +143,7 @@ impl<'a> Look<'a> {
         let ops = OpSpec::graph().iter().filter(|s| s.part != Part::Head && self.golden.has_op(s.op));
         for spec in ops {
             let at = (self.l, self.seq);
-            let found = operands(spec, &*self.golden, &BTreeMap::new(), at, Some(&self.x2), &self.seen);
+            let found = operands(spec, &*self.golden, &BTreeMap::new(), at, &self.x2, &self.seen);
             let Some((operands, rows)) = found else { continue };
             let written = match self.golden.op(spec.op, &operands, &rows) {
                 Ok(written) => written,
@@ -256,7 +256,7 @@ impl<'a> Look<'a> {
     /// All about an op that its repro needs; `None` where the candidate does not show its results whole.
     pub(crate) fn failing(&self, op: &OpError, said: Vec<String>, ids: &[u32]) -> Option<Failing> {
         let spec = op.op.spec();
-        let of = operands(spec, &*self.golden, &BTreeMap::new(), (self.l, self.seq), Some(&self.x2), &self.seen);
+        let of = operands(spec, &*self.golden, &BTreeMap::new(), (self.l, self.seq), &self.x2, &self.seen);
         let (operands, rows) = of?;
         let mut candidate = BTreeMap::new();
         for (tap, golden) in &op.golden {

@@ -47,7 +47,7 @@ impl Lockstep<'_> {
         };
         if let Some(look) = &look {
             found.routing_share = look.routing_share();
-            found.kv = look.kv.clone();
+            found.kv.clone_from(&look.kv);
             bundle.taps.extend(cut::rows(self, look, &bad));
         }
         let worst = look.as_ref().and_then(|look| Some((look, look.suspect(&bad)?)));

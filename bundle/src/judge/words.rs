@@ -4,7 +4,9 @@ use crate::{FirstBad, FlipRow, PatchRow, Policy, TapRow, Verdict};
 
 /// Name of a tap as people write it.
 pub(crate) fn place(layer: &str, tap: &str) -> String {
-    if layer.bytes().all(|b| b.is_ascii_digit()) {
+    if let Some(kept) = tap.strip_prefix("state.") {
+        format!("state/layers.{layer}.{kept}")
+    } else if layer.bytes().all(|b| b.is_ascii_digit()) {
         format!("layers.{layer}.{tap}")
     } else if layer.starts_with("mtp.") {
         format!("{layer}.{tap}")
@@ -19,6 +21,8 @@ pub(super) fn over_tolerance(bad: &FirstBad, rows: usize) -> String {
     let position = bad.position.map(|p| format!(", position {p}")).unwrap_or_default();
     let size = if bad.gate == "unexplained_flips" {
         format!("{} decisions changed that the formats' noise does not explain", bad.injected)
+    } else if bad.gate == "unexplained_rows" {
+        format!("{} KV rows are not what the conversation leaves there", bad.injected)
     } else if bad.gate == "flips_added_to_stock" && bad.injected.is_infinite() {
         "a most likely id changed that noise of stock's size cannot change".to_string()
     } else if bad.gate == "flips_added_to_stock" {

@@ -2,8 +2,8 @@
 
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, Path, Phase, Requests, RowId};
-use karat_trace::{Header, History as TraceHistory, ModelId, Order, Step, TapGlob, TraceWriter};
+use karat_seam::{Lane, Path, Phase, Requests, RowId, Visitor};
+use karat_trace::{Header, History as TraceHistory, ModelId, Order, Sample, Step, TapGlob, TraceWriter};
 
 use super::audit::patch_list;
 use crate::args::{Globals, PathName, Trace};
@@ -39,7 +39,14 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
         ..Header::default()
     };
     let mut writer = TraceWriter::create(&args.out, &inputs.requests, header, glob, Order::LayerMajor)?;
-    record(path.as_ref(), &mut writer, &progress)?;
+    match args.sample {
+        None => record(path.as_ref(), &mut writer, &progress)?,
+        Some(n) => {
+            let window = source.checkpoint.config().sliding_window;
+            let mut sample = Sample::evenly(&mut writer, &inputs.requests, n as usize, window);
+            record(path.as_ref(), &mut sample, &progress)?;
+        }
+    }
     let folder = writer.finish()?;
     progress.finish();
     let rows: usize = inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
@@ -59,6 +66,9 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
 
 fn check_path(args: &Trace) -> Result<()> {
     let golden = args.path == PathName::Golden;
+    if args.sample == Some(0) {
+        return Err(Failure::usage("--sample 0 records nothing; give at least 1"));
+    }
     if golden && args.stock.is_some() {
         return Err(Failure::usage("--stock has no meaning with --path golden"));
     }
@@ -95,19 +105,19 @@ fn history(path: &dyn Path, requests: &Requests) -> Vec<TraceHistory> {
 }
 
 /// One pass of a path through all its layers.
-fn record(path: &dyn Path, writer: &mut TraceWriter, progress: &Progress) -> Result<()> {
+fn record(path: &dyn Path, see: &mut dyn Visitor, progress: &Progress) -> Result<()> {
     let layers = path.blocks().layers;
     let total = u64::from(layers) + 1;
-    let mut x = path.embed(writer)?;
+    let mut x = path.embed(see)?;
     for l in 0..layers {
         progress.show(u64::from(l), total, &format!("layer {l}"));
         let layer = path.layer(l)?;
-        let mut lanes = [Lane::new(&x, writer)];
+        let mut lanes = [Lane::new(&x, &mut *see)];
         layer.run(&mut lanes)?;
         let out = lanes[0].out.take();
         x = out.ok_or_else(|| Failure::bug("a layer left no streams"))?.streams;
     }
     progress.show(u64::from(layers), total, "head");
-    path.head(&mut [Lane::new(&x, writer)])?;
+    path.head(&mut [Lane::new(&x, &mut *see)])?;
     Ok(())
 }

@@ -44,6 +44,7 @@ fn formula(row: &TapRow) -> String {
         ("raised", _) => "1.5 x derived x exp(2.83 / sqrt(rows)), 4 x derived at most: four roundings are less".into(),
         (_, "max_over_max") => "1e-5 of the tap's largest value, or ten floors".into(),
         (_, "unexplained_flips") => "decisions that the formats' noise cannot have changed".into(),
+        (_, "unexplained_rows") => "a row's format, and four times what sampled rows of the layer inherit".into(),
         (_, "flips_added_to_stock") => "four standard deviations of new less gone flips (McNemar)".into(),
         _ if row.patch_set.starts_with("stock+") && row.derived.is_some() => {
             "four one-rounding errors, or four claims of a patch that reaches the tap".into()

@@ -243,7 +243,7 @@ fn examination() -> Examination {
         op_error: 0.0575,
         op_predicted: 0.0145,
         routing_share: Some(0.03125),
-        kv: Some(KvShares { stream: 0.0023, cache: 0.0017, both: 0.0029, kernel: 0.0571 }),
+        kv: Some(KvShares { stream: 0.0023, cache: 0.0017, both: 0.0029, kernel: 0.0571, fault: String::new() }),
         signatures: vec![
             test("constant gain", 0.96875, Some("gain 1.0625: a scale applied twice")),
             test("stale rows", 0.015625, None),

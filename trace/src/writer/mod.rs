@@ -2,6 +2,7 @@
 
 mod file;
 mod pieces;
+mod sample;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use karat_seam::{Block, Requests, RowId, Site, TensorMut, Visitor, Want};
 use crate::key::Key;
 use crate::manifest::{FILE, FORMAT, History, Manifest, Mode, ModelId, SequenceEntry, hash_text};
 use crate::{TapGlob, writer::pieces::Pieces};
+
+pub use sample::Sample;
 
 /// What the manifest says besides sequences and files.
 #[derive(Debug, Clone, Default)]
