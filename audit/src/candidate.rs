@@ -67,7 +67,7 @@ impl<'a> Candidate<'a> {
     /// the first candidate's plan what no patch reaches.
     pub(crate) fn is_told(&self, tap: Tap, phase: Phase) -> bool {
         match &self.rules {
-            Some(rules) => !predict::reaches(&rules.untold(phase), tap),
+            Some(rules) => !rules.is_one_draw(tap, phase) && !predict::reaches(&rules.untold(phase), tap),
             None => !predict::is_reached(tap, phase, &self.patches),
         }
     }

@@ -48,7 +48,8 @@ impl Own {
     pub(crate) fn error(&self, at: &Context<'_>, op: Op, tap: Tap, phase: Phase, seq: u32) -> Option<f64> {
         let rules = at.candidate.rules?;
         let Size { spread, own } = self.0[phase as usize].at(tap, seq)?;
-        (!rules.untold(phase).contains(&op)).then(|| root_sum([spread, own]))
+        let is_one_draw = op.spec().writes.iter().any(|tap| rules.is_one_draw(*tap, phase));
+        (!is_one_draw && !rules.untold(phase).contains(&op)).then(|| root_sum([spread, own]))
     }
 }
 

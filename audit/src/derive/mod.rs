@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
-use karat_optimized::{Attend, Exponential, Numerics, Optimized, SplitK};
+use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
 use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
 
 pub(crate) use noise::{Size, Sizes};
@@ -46,6 +46,13 @@ impl<'a> Rules<'a> {
     /// True when both phases round alike.
     pub(crate) fn is_even(&self) -> bool {
         self.numerics[0] == self.numerics[1]
+    }
+
+    /// True for a mixing whose product rounds its weight: one weight's error is that of all rows, so that many rows are but one
+    /// draw, and no number of them tells what another draw may be. What follows has the error, and others over it.
+    pub(crate) fn is_one_draw(&self, tap: Tap, phase: Phase) -> bool {
+        let taps = [Tap::HcAttnPre, Tap::HcAttnPost, Tap::HcAttnComb, Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb];
+        taps.contains(&tap) && self.numerics[phase as usize].hc != Product::F32
     }
 
     /// Ops whose roundings no term tells.
