@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karat_diff::Claims;
-use karat_seam::{Path, Phase, RowId, Together};
+use karat_seam::{Path, Phase, RowId, Tap, Together};
 
 use crate::derive::Rules;
 use crate::patch_rows::Calls;
-use crate::predict::PatchSpec;
+use crate::predict::{self, PatchSpec};
 
 /// A path that is compared with golden.
 pub struct Candidate<'a> {
@@ -30,7 +30,7 @@ pub struct Candidate<'a> {
     pub calls: Option<&'a (dyn Fn() -> BTreeMap<String, Calls> + Sync)>,
     /// Paths that it can run with in one weight pass, and which of them it is.
     pub together: Option<(&'a dyn Together, usize)>,
-    /// What its roundings can be derived from, where its numeric plan is known; of the first candidate only.
+    /// What its roundings can be derived from, where its numeric plan is known.
     pub rules: Option<Rules<'a>>,
     /// The same engine once more, where its own noise is to be measured.
     pub rerun: Option<&'a dyn Path>,
@@ -61,6 +61,15 @@ impl<'a> Candidate<'a> {
 
     pub(crate) fn calls(&self) -> BTreeMap<String, Calls> {
         self.calls.map_or_else(BTreeMap::new, |count| count())
+    }
+
+    /// True when what was derived tells the whole error of a tap. Of a plan of its own all but what it can't tell; from
+    /// the first candidate's plan what no patch reaches.
+    pub(crate) fn is_told(&self, tap: Tap, phase: Phase) -> bool {
+        match &self.rules {
+            Some(rules) => !rules.is_one_draw(tap, phase) && !predict::reaches(&rules.untold(phase), tap),
+            None => !predict::is_reached(tap, phase, &self.patches),
+        }
     }
 
     pub(crate) fn rotates_in(&self, phase: Phase) -> bool {

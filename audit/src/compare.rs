@@ -38,7 +38,7 @@ pub(crate) struct Context<'a> {
     pub(crate) ratio: Option<u32>,
     /// Moments of x against x', by phase.
     pub(crate) input: &'a BTreeMap<Phase, Sums>,
-    /// What the stock plan's roundings cost in this block, where that was derived.
+    /// What the roundings of the candidate's plan cost in this block, where that was derived.
     pub(crate) predicted: Option<&'a Predicted>,
 }
 
@@ -200,10 +200,10 @@ impl Numbers<'_> {
         row.value = Some(value);
         let mine = self.rows.iter().zip(self.phases).filter(|(_, p)| **p == phase).map(|(row, _)| row);
         let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
-        let is_stock = !predict::is_reached(site.tap, phase, &at.candidate.patches);
+        let is_told = at.candidate.is_told(site.tap, phase);
         let before = tolerance.value;
         let tolerance = match derived {
-            Some((derived, rows)) if is_stock => tolerance.tightened(derived, rows),
+            Some((derived, rows)) if is_told => tolerance.tightened(derived, rows),
             _ => tolerance,
         };
         // Index scores are sums of signed products: what is left of one that cancels keeps the errors of all its terms. A
@@ -216,7 +216,7 @@ impl Numbers<'_> {
         row.basis = match derived {
             Some(_) if tolerance.value > before => "raised",
             Some(_) if !tolerance.provisional => "derived",
-            Some(_) if is_stock => "tighter",
+            Some(_) if is_told => "tighter",
             _ => "provisional",
         }
         .to_string();

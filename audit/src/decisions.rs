@@ -3,22 +3,26 @@
 use std::borrow::Cow;
 
 use karat_bundle::{FlipRow, TapRow};
-use karat_diff::Claims;
 use karat_diff::discrete::{self, Decisions, Flip};
 use karat_diff::logits::expected_flip_probability;
 use karat_diff::tolerance::{Measure, root_sum};
-use karat_seam::{Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
+use karat_diff::{Claims, Rounding};
+use karat_seam::{Error as SeamError, Layer, Op, Phase, Recorded, Recorder, RowId, Site, Tap, Tensor};
 use rayon::prelude::*;
 
 use crate::compare::Context;
 use crate::facts::LayerFacts;
 use crate::index_noise::IndexNoise;
+use crate::own_ops::Own;
 use crate::{Result, align, predict, slots};
 
 /// A margin under this many standard deviations of the predicted noise (times √2: two scores) is always explained.
 const SIGMAS: f64 = 4.0;
 /// Chance of one false alarm among all decisions of a tap, when noise alone is at work.
 const FALSE_ALARM: f64 = 1e-3;
+
+/// Slope of sqrt(softplus(logit)), at most.
+const ROUTER_SLOPE: f64 = 0.32;
 
 /// Compares the decisions of one sequence in one layer. `golden` is the resident golden layer, `on_x2` what it saw at x'
 /// with the candidate's decisions: its own decisions follow from its own `ffn.in` and `attn.index_score`.
@@ -51,9 +55,81 @@ pub(crate) fn compare(
             _ => Vec::new(),
         };
         let scores = raw.zip(deciding.as_ref());
-        tap_rows(at, Site::layer(l, tap), theirs, (&own, &misordered), scores, operands.as_ref(), &mut out)?;
+        let noise = Noise::Layer(operands.as_ref());
+        tap_rows(at, Site::layer(l, tap), theirs, (&own, &misordered), scores, &noise, &mut out)?;
     }
     Ok(out)
+}
+
+/// The rounding that a score may be stored with before entries are chosen by it.
+const STORED: Rounding = Rounding::Bf16;
+
+/// Decisions of the ops alone: golden's, on the operands that the candidate's ops were given. Only what those ops round
+/// themselves can change one. Rows of part `op`; none without a plan that tells what they round.
+pub(crate) fn own(
+    at: &Context<'_>,
+    (l, seq): (u16, u32),
+    golden: &dyn Layer,
+    candidate: &Recorder,
+    facts: &LayerFacts,
+) -> Result<Vec<TapRow>> {
+    let Some(plan) = Own::of(at) else { return Ok(Vec::new()) };
+    let mut out = (Vec::new(), Vec::new());
+    for (tap, op, operand) in
+        [(Tap::AttnSelected, Op::Select, Tap::AttnIndexScore), (Tap::FfnIdx, Op::Route, Tap::FfnIn)]
+    {
+        let (Some(theirs), Some(input)) =
+            (candidate.get(Site::layer(l, tap), seq), candidate.get(Site::layer(l, operand), seq))
+        else {
+            continue;
+        };
+        if !golden.has_op(op) {
+            continue;
+        }
+        let made = match golden.op(op, &[(operand, input.tensor.clone())], &input.rows) {
+            Ok(made) => made,
+            Err(SeamError::Unsupported { .. } | SeamError::Request(_) | SeamError::Shape { .. }) => continue,
+            Err(other) => return Err(other.into()),
+        };
+        let of = |tap| made.iter().find(|(t, _)| *t == tap).map(|(_, t)| t.clone());
+        let recorded = |tensor| Recorded { rows: input.rows.clone(), tensor };
+        let Some(own) = of(tap).map(recorded) else { continue };
+        let raw = match tap {
+            Tap::AttnSelected => Some(input.clone()),
+            _ => of(Tap::FfnRouterLogits).map(recorded).filter(|_| !facts.hash_routing),
+        };
+        let deciding = match (tap, &raw) {
+            (Tap::FfnIdx, Some(raw)) => Some(router_scores(raw, &facts.bias)?),
+            (_, raw) => raw.clone(),
+        };
+        let noise = |phase, raw: &Tensor, row| {
+            let values = row_values(raw, row).into_iter().filter(|v| v.is_finite());
+            let (squares, top, n) =
+                values.fold((0.0, 0.0, 0u32), |(s, m, n), v| (s + v * v, f64::max(m, v.abs()), n + 1));
+            match tap {
+                Tap::AttnSelected => STORED.rel_l2() * top,
+                _ => {
+                    let relative = plan.error(at, op, Tap::FfnRouterLogits, phase, seq).unwrap_or(0.0).max(F32);
+                    ROUTER_SLOPE * relative * (squares / f64::from(n.max(1))).sqrt()
+                }
+            }
+        };
+        let scores = raw.as_ref().zip(deciding.as_ref());
+        tap_rows(at, Site::layer(l, tap), theirs, (&own, &[]), scores, &Noise::Own(&noise), &mut out)?;
+    }
+    out.0.iter_mut().for_each(|row| row.part = "op".to_string());
+    Ok(out.0)
+}
+
+/// Relative error of f32 products.
+const F32: f64 = 1e-6;
+
+/// Where the noise of a deciding score comes from.
+enum Noise<'a> {
+    /// Everything from the layer's input on; of entries by golden's operands, where those are known.
+    Layer(Option<&'a IndexNoise<'a>>),
+    /// The op alone: by phase, raw scores and row.
+    Own(&'a (dyn Fn(Phase, &Tensor, usize) -> f64 + Sync)),
 }
 
 /// What golden itself decides at x'.
@@ -98,7 +174,7 @@ fn tap_rows(
     theirs: &Recorded,
     (own, misordered): (&Recorded, &[RowId]),
     scores: Option<(&Recorded, &Recorded)>,
-    operands: Option<&IndexNoise<'_>>,
+    from: &Noise<'_>,
     out: &mut (Vec<TapRow>, Vec<FlipRow>),
 ) -> Result<()> {
     let rows = align::common(&own.rows, &theirs.rows);
@@ -120,6 +196,10 @@ fn tap_rows(
         _ => discrete::experts(&name, &g, &c, scores.as_ref())?,
     };
     let noise = |flip: &Flip, phase: Phase| {
+        let operands = match from {
+            Noise::Own(noise) => return Some(noise(phase, raw.as_ref()?, flip.row)),
+            Noise::Layer(operands) => operands,
+        };
         let pair = operands.and_then(|o| o.of_pair(at, phase, flip.row, [flip.golden, flip.candidate]));
         pair.or_else(|| {
             let own = derived(at, score_tap, &rows, flip.row);
@@ -168,14 +248,16 @@ pub(crate) fn predicted_noise(
     let predicted = match derived {
         Some(derived) => {
             let claimed = predict::claimed(score, phase, &at.candidate.patches);
-            one.max(root_sum(claimed.chain([derived])))
+            // A plan of its own has its patches' roundings in it.
+            let apart = !(at.candidate.rules.is_some() && at.candidate.is_told(score, phase));
+            one.max(root_sum(claimed.filter(|_| apart).chain([derived])))
         }
         None => one,
     };
     let relative = match (score, claims) {
         (Tap::AttnIndexScore, Claims::Official) => predicted.max(0.18),
         (Tap::AttnIndexScore, Claims::Sglang | Claims::Vllm) => predicted.max(0.045),
-        (Tap::FfnRouterLogits, _) => 0.32 * predicted,
+        (Tap::FfnRouterLogits, _) => ROUTER_SLOPE * predicted,
         _ => predicted,
     };
     let values = row_values(raw, row);

@@ -9,7 +9,7 @@ use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap}
 use rayon::prelude::*;
 
 use crate::compare::{self, Context, Seen};
-use crate::derive::{self, Predicted};
+use crate::derive::{self, Derived};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
@@ -53,9 +53,10 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         golden.on_x2.values_mut().for_each(|seen| walk.as_layer(seen, l));
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let start = Instant::now();
-        let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, known.golden_key(), &facts)?;
+        let key = known.golden_key();
+        let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
         let lanes =
-            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: predicted.as_ref() };
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: Some(&predicted) };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(walk.cache(), next));
             next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))
@@ -200,8 +201,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) on_x2: &'a BTreeMap<usize, Recorder>,
     /// On the first candidate's x'.
     pub(crate) floor: Option<&'a Recorder>,
-    /// What the stock plan's roundings cost in this block.
-    pub(crate) predicted: Option<&'a Predicted>,
+    /// What the plans' roundings cost in this block.
+    pub(crate) predicted: Option<&'a Derived>,
 }
 
 /// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
@@ -238,13 +239,15 @@ fn compare_candidate(
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-        let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted);
+        let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted.and_then(|p| p.of(i)));
         let at = Context { candidate, place: &place, ratio, input, predicted };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
         let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| walk.admits(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
         part.flips.extend(flips);
-        let own = own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?;
+        let mut own = decisions::own(&at, (l, seq as u32), golden, seen, facts)?;
+        own.extend(own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?);
+        own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {
             let error = own_error::of(candidate, patch, golden, (l, seq as u32), &x, seen)?;
@@ -266,7 +269,8 @@ pub(crate) fn derivations(walk: &Walk<'_, '_>, lanes: &Lanes<'_>) -> Vec<Derivat
         let (scenario, sequence) = names(&term.seq);
         DerivationRow { scenario, sequence, ..term.row.clone() }
     };
-    lanes.predicted.iter().flat_map(|p| &p.terms).map(named).collect()
+    let first = lanes.predicted.and_then(|p| p.of(0));
+    first.iter().flat_map(|p| &p.terms).map(named).collect()
 }
 
 /// Compares every numeric tap of a block that candidate `i` showed.
@@ -296,7 +300,8 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
         let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
         let sequence = &setup.golden.requests().seqs[seq as usize].id;
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
-        let at = Context { candidate, place: &place, ratio, input, predicted: lanes.predicted };
+        let predicted = lanes.predicted.and_then(|p| p.of(i));
+        let at = Context { candidate, place: &place, ratio, input, predicted };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let again = rerun::shown(walk, i, site, seq);
         let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), again, splittable };

@@ -25,6 +25,7 @@ mod histories;
 mod index_noise;
 mod isolate;
 mod job;
+mod last_place;
 mod layer;
 mod lockstep;
 mod logits;

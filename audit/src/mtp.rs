@@ -100,9 +100,9 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
             path.mtp_input(i, lanes, &next)
         })?;
         let after = next_ids(requests, &walk.x.values()?.rows)?;
-        let predicted = derive::of_input(walk, i, &after, &golden.on_x, known.golden_key())?;
+        let predicted = derive::of_input(walk, i, &after, &golden.on_x, known.golden_key(), &missing)?;
         let start = Instant::now();
-        let (floor, predicted) = (floor.as_ref(), predicted.as_ref());
+        let (floor, predicted) = (floor.as_ref(), Some(&predicted));
         let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor, predicted };
         for Ran { i: n, before, streams, is_supported } in ran {
             rerun::block(walk, n, not_state(), |path, lanes| {

@@ -79,10 +79,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let (patches, history) = (p.1.clone(), subject.history.to_string());
             let together: Option<(&dyn Together, usize)> = Some((&together, i));
             let calls: Option<&(dyn Fn() -> _ + Sync)> = Some(count);
-            // Stock's own roundings are derived, where they are the same in both phases.
-            let numerics = p.2.numerics(Phase::Prefill);
-            let is_plain = i == 0 && claims != Claims::F32 && numerics == p.2.numerics(Phase::Decode);
-            let rules = is_plain.then_some(Rules { numerics, checkpoint });
+            let rules = (claims != Claims::F32).then(|| Rules::of(p.2, checkpoint));
             let rerun = second.as_ref().map(|second| &second.sets()[i] as &dyn karat_seam::Path);
             let new = Candidate::new(p.0.clone(), p.2, claims);
             Candidate { patches, history, rotates, calls, together, rules, rerun, ..new }

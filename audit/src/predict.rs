@@ -30,24 +30,29 @@ impl PatchSpec {
         Tap::ALL.iter().copied().filter(|tap| self.reaches(*tap)).collect()
     }
 
-    /// True when its error can reach the tap. Asked once a flip, so without a set.
+    /// True when its error can reach the tap.
     fn reaches(&self, tap: Tap) -> bool {
-        let bit = |tap: &Tap| 1u128 << (*tap as u32);
-        let mut reached = 0;
-        for spec in OpSpec::graph() {
-            // `out` as an operand is the stream that enters the block, before any op of it.
-            let reads = spec.reads.iter().any(|t| *t != Tap::Out && reached & bit(t) != 0);
-            if reads || self.ops.contains(&spec.op) {
-                reached |= spec.writes.iter().filter(|t| !t.is_discrete()).map(bit).fold(0, |a, b| a | b);
-            }
-        }
-        reached & bit(&tap) != 0
+        reaches(&self.ops, tap)
     }
 
     /// Taps that its ops write.
     pub fn own_taps(&self) -> BTreeSet<Tap> {
         self.ops.iter().flat_map(|op| op.spec().writes.iter().copied()).collect()
     }
+}
+
+/// True when an error of these ops can reach the tap. Asked once a flip, so without a set.
+pub(crate) fn reaches(ops: &[Op], tap: Tap) -> bool {
+    let bit = |tap: &Tap| 1u128 << (*tap as u32);
+    let mut reached = 0;
+    for spec in OpSpec::graph() {
+        // `out` as an operand is the stream that enters the block, before any op of it.
+        let reads = spec.reads.iter().any(|t| *t != Tap::Out && reached & bit(t) != 0);
+        if reads || ops.contains(&spec.op) {
+            reached |= spec.writes.iter().filter(|t| !t.is_discrete()).map(bit).fold(0, |a, b| a | b);
+        }
+    }
+    reached & bit(&tap) != 0
 }
 
 /// True when a patch that acts in the phase can change the tap: the stock plan's roundings don't tell its error.

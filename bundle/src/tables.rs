@@ -30,8 +30,8 @@ table! {
         op: String,
         /// Tap.
         tap: String,
-        /// stream.N, head.N, expert.N, nope, rope, argmax; op: golden's op on the candidate's own operands; empty for the
-        /// whole tap.
+        /// stream.N, head.N, expert.N, nope, rope, argmax; op: golden's op on the candidate's own operands; op.ulp: the same
+        /// in units of the last place, where the op rounds once; empty for the whole tap.
         part: String,
         /// Elements compared.
         n: u64,
@@ -85,9 +85,10 @@ table! {
         verdict: Option<Verdict>,
         /// Place in op order over the whole model: smaller came first.
         order: u64,
-        /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2, unexplained_flips (decisions that the formats' noise
-        /// cannot have changed), unexplained_rows (KV rows that are not what the conversation leaves there) or
-        /// flips_added_to_stock (most likely ids changed here alone less those that stock alone changes); empty when not gated.
+        /// Unit of value, floor, predicted and tolerance: max_over_max, rel_l2, ulp_p99 (99th percentile of |J| in units of bf16's last
+        /// place), unexplained_flips (decisions that the formats' noise cannot have changed), unexplained_rows (KV rows that are
+        /// not what the conversation leaves there) or flips_added_to_stock (most likely ids changed here alone less those that
+        /// stock alone changes); empty when not gated.
         gate: String,
         /// The injected error in the gate's unit.
         value: Option<f64>,
@@ -127,7 +128,7 @@ table! {
         /// tolerance: index scores, sums that cancel); empty when not gated, or gated by a count.
         basis: String,
         /// rel-L2 that the roundings of the numeric plan cost here, within the layer: golden with noise of their size against
-        /// golden. Empty where nothing was derived.
+        /// golden; of part op those of the op alone. Empty where nothing was derived, or no more than a bound.
         derived: Option<f64>,
         /// Rows that carry the derived error: (sum of d^2)^2 / sum of d^4. The fewer, the more chance may do.
         effective_rows: Option<f64>,

@@ -51,8 +51,8 @@ pub struct Found {
     pub outcome: Outcomes,
     /// Whether phase and position of the first bad row are among those that the fault changes; `None` without a position.
     pub is_in_rows: Option<bool>,
-    /// The row nearest to its tolerance (or furthest over it) among the taps where the fault must show, with the
-    /// control's value there. `None` for ids and the control.
+    /// Of the rows that the fault changes at the taps where it must show: that nearest to its tolerance (or furthest over
+    /// it), with the control's value there. `None` for ids and the control.
     pub at_place: Option<(TapRow, Option<f64>)>,
     /// Whether it is seen with less evidence than all taps.
     pub levels: Levels,
@@ -188,12 +188,8 @@ impl Bench {
             })
             .collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        // As an audit has it: stock's own roundings are derived, and what no patch reaches is judged by them.
-        let (numerics, decode) = (stock.numerics(Phase::Prefill), stock.numerics(Phase::Decode));
-        let rules = (numerics == decode).then_some(Rules { numerics, checkpoint: &self.checkpoint });
-        let first = Candidate { rules, ..candidate(STOCK, &stock, &stock) };
-        let mut candidates = vec![first, candidate(CONTROL, &base, &base)];
-        candidates.extend(faulty.iter().map(|f| candidate(f.fault.id, f, f.inner)));
+        let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
+        candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         let mut found = vec![self.found(CONTROL, None, &outcome)];
         for fault in &numeric {
@@ -229,7 +225,7 @@ impl Bench {
         requests.seqs[0] = Sequence::prompt("made", ids);
         let plan = Plan { stock: Stock::Official, patches: self.patches.clone(), history: History::Cold };
         let path = Optimized::new(self.checkpoint.clone(), requests, plan, self.threads)?;
-        let outcome = self.run(vec![candidate(fault.id, &path, &path)])?;
+        let outcome = self.run(vec![self.candidate(fault.id, &path, &path)])?;
         let report = judge(&Evidence { findings: &outcome.findings, ..Evidence::default() }, &Policy::default());
         let said =
             report.reasons.iter().any(|r| r.contains(&format!("ids differ: sequence made, position {position}:")));
@@ -278,6 +274,18 @@ impl Bench {
         Found { id, report, row, taps, outcome, is_in_rows, at_place, levels, load: None }
     }
 
+    /// As an audit has it: tolerances follow from the plan's own roundings on the right model.
+    fn candidate<'a>(&'a self, name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
+        let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
+        let rules = Some(Rules::of(numbers, &self.checkpoint));
+        Candidate {
+            rotates,
+            rules,
+            patches: specs(&numbers.plan().patches),
+            ..Candidate::new(name, path, Claims::Official)
+        }
+    }
+
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
         let phase = [Phase::Prefill, Phase::Decode].into_iter().find(|p| p.name() == bad.phase)?;
         let position = bad.position?;
@@ -290,25 +298,20 @@ impl Bench {
     }
 }
 
-fn candidate<'a>(name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
-    let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
-    Candidate { rotates, patches: specs(&numbers.plan().patches), ..Candidate::new(name, path, Claims::Official) }
-}
-
 /// See [`Found::at_place`].
 fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {
     let report = catalogue::report(fault.id)?;
     let Some(Expected::Taps(expected)) = catalogue::expected(&report) else { return None };
     let is_here = |r: &&TapRow| r.layer == fault.layer() && expected.iter().any(|t| t.name() == r.tap);
     let ratio = |r: &TapRow| r.value.zip(r.tolerance).map(|(v, t)| if v.is_nan() { f64::INFINITY } else { v / t });
-    let row = taps.iter().filter(is_here).filter(|r| ratio(r).is_some_and(|x| !x.is_nan()));
-    let row = row.max_by(|a, b| ratio(a).unwrap_or(0.0).total_cmp(&ratio(b).unwrap_or(0.0)))?;
-    let same = |r: &&TapRow| {
-        r.patch_set == CONTROL
-            && (&r.layer, &r.tap, &r.phase, &r.part, &r.gate)
-                == (&row.layer, &row.tap, &row.phase, &row.part, &row.gate)
+    let control = |row: &TapRow| {
+        let key = |r: &TapRow| [&r.layer, &r.tap, &r.phase, &r.part, &r.gate].map(Clone::clone);
+        all.taps.iter().find(|r| r.patch_set == CONTROL && key(r) == key(row)).and_then(|r| r.value)
     };
-    Some((row.clone(), all.taps.iter().find(same).and_then(|r| r.value)))
+    let changed = taps.iter().filter(is_here).map(|r| (r, control(r))).filter(|(r, control)| r.value != *control);
+    let judged = changed.filter(|(r, _)| ratio(r).is_some_and(|x| !x.is_nan()));
+    let (row, control) = judged.max_by(|a, b| ratio(a.0).unwrap_or(0.0).total_cmp(&ratio(b.0).unwrap_or(0.0)))?;
+    Some((row.clone(), control))
 }
 
 /// True for a tap that the catalogue's table names, and for those that the same op writes.

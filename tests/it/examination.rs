@@ -126,7 +126,7 @@ fn examined(l: u16, tap: Tap, edit: Edit) -> (Bundle, f64) {
     let other = Optimized::new(checkpoint.clone(), requests(), plan, 2).unwrap();
     let faulty = Faulty { inner: &other, fault: Fault { site: Site::layer(l, tap), edit } };
     let rotates = [Phase::Prefill, Phase::Decode].map(|p| stock.numerics(p).index.hadamard);
-    let rules = Some(Rules { numerics: stock.numerics(Phase::Prefill), checkpoint: &checkpoint });
+    let rules = Some(Rules::of(&stock, &checkpoint));
     let lockstep = Lockstep {
         golden: &golden,
         floor: None,

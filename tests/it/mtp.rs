@@ -178,7 +178,7 @@ fn the_audit_judges_it_and_names_it() {
     };
     let (stock, wrong, hidden) = (path(), Other(path(), Change::Collapsed), Other(path(), Change::Hidden));
     let rotates = [true; 2];
-    let rules = Some(Rules { numerics: stock.numerics(Phase::Prefill), checkpoint: &checkpoint });
+    let rules = Some(Rules::of(&stock, &checkpoint));
     let lockstep = Lockstep {
         golden: &golden,
         floor: None,

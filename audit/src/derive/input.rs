@@ -2,7 +2,7 @@
 //! norms that no tap shows; it is worked out from what goes into those.
 
 use karat_bundle::DerivationRow;
-use karat_seam::{Block, Recorded, Recorder, RowId, Site, Streams, Tap, Tensor};
+use karat_seam::{Block, Phase, Recorded, Recorder, RowId, Site, Streams, Tap, Tensor};
 
 use super::noise::{Sizes, add, seed};
 use super::terms::Terms;
@@ -46,7 +46,11 @@ fn normed(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
 }
 
 /// The roundings on the way to `in`, each with the tap that stands for the values that it rounds.
-pub(super) fn terms(rules: Rules<'_>, (i, layers): (u16, u16), operands: &Recorder) -> Vec<(Tap, Term)> {
+pub(super) fn terms(
+    (rules, phase): (Rules<'_>, Phase),
+    (i, layers): (u16, u16),
+    operands: &Recorder,
+) -> Vec<(Tap, Term)> {
     let site = Site { block: Block::Mtp(i), tap: Tap::In };
     let row = DerivationRow {
         layer: block_name(site.block),
@@ -59,11 +63,11 @@ pub(super) fn terms(rules: Rules<'_>, (i, layers): (u16, u16), operands: &Record
     let mut out = Vec::new();
     for (k, seq) in seqs.enumerate() {
         for (tap, weight) in [(Tap::Embed, "e_proj"), (Tap::HFinal, "h_proj"), (Tap::In, "")] {
-            let mut at = Terms::new(rules, (site.block, seq), operands, row.clone());
+            let mut at = Terms::new((rules, phase), (site.block, seq), operands, row.clone());
             if weight.is_empty() {
                 at.stored(tap, 1.0);
             } else {
-                at.product(rules.numerics.dense, tap, Some(weight.to_string()), 1.0);
+                at.product(rules.numerics[phase as usize].dense, tap, Some(weight.to_string()), 1.0);
                 // The norm's output, and the product's.
                 at.stored(tap, 2.0);
             }
@@ -89,12 +93,12 @@ pub(super) fn sizes(terms: &[(Tap, Term)]) -> Sizes {
 }
 
 /// The streams with the noise of what is rounded of them.
-pub(super) fn disturbed(x: &Streams, sizes: &Sizes) -> Streams {
+pub(super) fn disturbed(x: &Streams, sizes: &[Sizes; 2], phase_of: &dyn Fn(RowId) -> Phase) -> Streams {
     let mut x = x.clone();
     let width = x.data.width().max(1);
     if let karat_seam::Data::F32(values) = &mut x.data.data {
         for (row, values) in x.rows.iter().zip(values.chunks_exact_mut(width)) {
-            if let Some(size) = sizes.at(Tap::HFinal, row.seq) {
+            if let Some(size) = sizes[phase_of(*row) as usize].at(Tap::HFinal, row.seq) {
                 add(size, seed(Tap::HFinal, *row), values);
             }
         }

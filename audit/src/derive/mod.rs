@@ -1,9 +1,10 @@
-//! What the roundings of the stock plan must cost, tap by tap, from golden alone.
+//! What the roundings of a numeric plan must cost, tap by tap, from golden alone.
 //!
 //! At each tap r² is the sum of c² over the roundings of the op that writes it: operands, accumulator, output
 //! ([`terms`]), each c measured by rounding golden's own values to the format. What roundings further up in the layer
 //! add is measured too: golden runs once more on x with noise of these sizes at every tap, its own decisions forced
-//! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from.
+//! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from. Each numeric plan
+//! of a run is derived by itself, with the rules of the phase that a row is computed in.
 
 mod input;
 mod noise;
@@ -15,24 +16,60 @@ use std::collections::BTreeMap;
 
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
-use karat_optimized::Numerics;
-use karat_seam::{Block, Lane, Layer, Recorder, Routing, RowId, Tap};
+use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
+use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
 
-use crate::cache::{Key, Kind, Reader, Writer};
+pub(crate) use noise::{Size, Sizes};
+
+use crate::cache::{Hash, Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
 use crate::lockstep::Walk;
 use crate::place::named;
 use crate::record::{read_rows, rows};
 use crate::{Result, choices};
 
-/// What roundings are derived from: the stock plan's rules, which are the same in both phases, and the weights.
+/// What roundings are derived from: a plan's rules and the weights.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
-    /// Where the path rounds, and to what.
-    pub numerics: &'a Numerics,
+    /// Where the path rounds, and to what: in prefill, in decode.
+    pub numerics: [&'a Numerics; 2],
     /// The model: weights that the path rounds.
     pub checkpoint: &'a Checkpoint,
 }
+
+impl<'a> Rules<'a> {
+    /// Those of a path of this model.
+    pub fn of(path: &'a Optimized, checkpoint: &'a Checkpoint) -> Self {
+        Self { numerics: [Phase::Prefill, Phase::Decode].map(|p| path.numerics(p)), checkpoint }
+    }
+
+    /// True when both phases round alike.
+    pub(crate) fn is_even(&self) -> bool {
+        self.numerics[0] == self.numerics[1]
+    }
+
+    /// True for a mixing whose product rounds its weight: one weight's error is that of all rows, so that many rows are but one
+    /// draw, and no number of them tells what another draw may be. What follows has the error, and others over it.
+    pub(crate) fn is_one_draw(&self, tap: Tap, phase: Phase) -> bool {
+        let taps = [Tap::HcAttnPre, Tap::HcAttnPost, Tap::HcAttnComb, Tap::HcFfnPre, Tap::HcFfnPost, Tap::HcFfnComb];
+        taps.contains(&tap) && self.numerics[phase as usize].hc != Product::F32
+    }
+
+    /// Ops whose roundings no term tells.
+    pub(crate) fn untold(&self, phase: Phase) -> Vec<Op> {
+        match self.numerics[phase as usize].attend {
+            // What a score loses depends on the scores.
+            Attend::Fp8Q { .. }
+            | Attend::SplitK(SplitK { fold_scale: true, .. } | SplitK { exp: Exponential::Cubic, .. }) => {
+                vec![Op::Attend]
+            }
+            Attend::Fused { .. } | Attend::Parted { .. } | Attend::SplitK(_) => Vec::new(),
+        }
+    }
+}
+
+/// A rounding that costs less than this is f32's own.
+const EXACT: f64 = 1e-6;
 
 /// ‖noise‖² and ‖golden‖² of one row of one tap.
 pub(crate) type Squares = [f64; 2];
@@ -42,8 +79,9 @@ pub(crate) type Squares = [f64; 2];
 pub(crate) struct Predicted {
     /// By tap and sequence, then by position (index for entries).
     rows: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
-    /// The roundings at each tap.
+    /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
+    decode: Option<Vec<Term>>,
 }
 
 /// One rounding at one tap.
@@ -69,6 +107,19 @@ impl Predicted {
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
     }
 
+    /// True for a tap whose op rounds nothing but its result, and that once, to bf16.
+    pub(crate) fn rounds_once(&self, tap: Tap, phase: Phase) -> bool {
+        let mut terms = self.terms_in(phase).iter().filter(|t| t.row.tap == tap.name() && t.row.cost > EXACT);
+        let (first, second) = (terms.next(), terms.find(|t| t.row.term != "output"));
+        let is_one = |t: &Term| t.row.term == "output" && t.row.times <= 1.0 && t.row.format == "bf16";
+        second.is_none() && first.is_some_and(is_one)
+    }
+
+    /// The roundings at each tap in a phase.
+    pub(crate) fn terms_in(&self, phase: Phase) -> &[Term] {
+        self.decode.as_deref().filter(|_| phase == Phase::Decode).unwrap_or(&self.terms)
+    }
+
     fn write(&self) -> Vec<u8> {
         let mut to = Writer::default();
         to.u64(self.rows.len() as u64);
@@ -82,11 +133,9 @@ impl Predicted {
                 to.f64(*x);
             }
         }
-        to.u64(self.terms.len() as u64);
-        for term in &self.terms {
-            to.u32(term.seq.unwrap_or(u32::MAX));
-        }
-        rows(&mut to, &self.terms.iter().map(|t| t.row.clone()).collect::<Vec<_>>());
+        write_terms(&mut to, &self.terms);
+        to.byte(u8::from(self.decode.is_some()));
+        self.decode.iter().for_each(|terms| write_terms(&mut to, terms));
         to.0
     }
 
@@ -101,19 +150,51 @@ impl Predicted {
             }
             all.insert((tap, seq), squares);
         }
-        let of: Vec<u32> = (0..from.count(4)?).map(|_| from.u32()).collect::<Option<_>>()?;
-        let rows: Vec<DerivationRow> = read_rows(&mut from)?;
-        if rows.len() != of.len() {
-            return None;
-        }
-        let seq = |of: u32| (of != u32::MAX).then_some(of);
-        let terms = of.into_iter().zip(rows).map(|(of, row)| Term { seq: seq(of), row }).collect();
-        from.is_done().then_some(Self { rows: all, terms })
+        let terms = read_terms(&mut from)?;
+        let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
+        from.is_done().then_some(Self { rows: all, terms, decode })
     }
 }
 
-/// Derives layer `l` (MTP blocks follow the layers), or takes it from the cache. `None` when the first candidate's rules
-/// are not known, or golden's layer is not here. `on_x` is what golden shows on x.
+fn write_terms(to: &mut Writer, terms: &[Term]) {
+    to.u64(terms.len() as u64);
+    for term in terms {
+        to.u32(term.seq.unwrap_or(u32::MAX));
+    }
+    rows(to, &terms.iter().map(|t| t.row.clone()).collect::<Vec<_>>());
+}
+
+fn read_terms(from: &mut Reader<'_>) -> Option<Vec<Term>> {
+    let of: Vec<u32> = (0..from.count(4)?).map(|_| from.u32()).collect::<Option<_>>()?;
+    let rows: Vec<DerivationRow> = read_rows(from)?;
+    if rows.len() != of.len() {
+        return None;
+    }
+    let seq = |of: u32| (of != u32::MAX).then_some(of);
+    Some(of.into_iter().zip(rows).map(|(of, row)| Term { seq: seq(of), row }).collect())
+}
+
+/// What was derived in one layer, plan by plan.
+#[derive(Debug, Default)]
+pub(crate) struct Derived {
+    all: Vec<Predicted>,
+    /// By candidate: which of them; `None` where nothing was derived.
+    of: Vec<Option<usize>>,
+}
+
+impl Derived {
+    /// A candidate's own; of one whose plan is not known the first candidate's.
+    pub(crate) fn of(&self, i: usize) -> Option<&Predicted> {
+        let at = self.of.get(i).copied().flatten().or(self.of.first().copied().flatten())?;
+        self.all.get(at)
+    }
+}
+
+/// A plan, and the first candidate that has it.
+type Owned<'a> = (Rules<'a>, usize);
+
+/// Derives layer `l` (MTP blocks follow the layers) for the plan of each candidate of `missing` and of the first, or takes it
+/// from the cache; nothing where golden's layer is not here. `on_x` is what golden shows on x.
 pub(crate) fn of(
     walk: &mut Walk<'_, '_>,
     l: u16,
@@ -121,17 +202,28 @@ pub(crate) fn of(
     on_x: &Recorder,
     key: Option<&Key>,
     facts: &LayerFacts,
-) -> Result<Option<Predicted>> {
-    once(walk, key, |walk, rules| {
+    missing: &[usize],
+) -> Result<Derived> {
+    once(walk, key, missing, |walk, wanted| {
         let Some(golden) = golden else { return Ok(None) };
-        let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
-        let x = walk.x.values()?;
-        let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts, &x.rows);
+        let (setup, x) = (walk.setup, walk.x.values()?);
+        let forced = choices::of(l, on_x, setup.golden.requests(), facts, &x.rows);
         let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
-        let mut see = noise::Noise::new(blocks, noise::Sizes::of(&terms), on_x);
-        golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
-        walk.passes += 1;
-        Ok(Some(Predicted { rows: see.seen, terms }))
+        let mut made = Vec::new();
+        for (rules, i) in wanted {
+            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x);
+            let terms = of(Phase::Prefill)?;
+            let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
+            let sizes = [&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| Sizes::of(terms));
+            let see = noise::Noise::new(blocks, sizes, on_x, facts.ratio, phase_of(walk, *i));
+            made.push((terms, decode, see));
+        }
+        let mut lanes: Vec<Lane<'_>> =
+            made.iter_mut().map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) }).collect();
+        golden.run(&mut lanes)?;
+        drop(lanes);
+        walk.passes += wanted.len() as u64;
+        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode }).collect()))
     })
 }
 
@@ -142,39 +234,94 @@ pub(crate) fn of_input(
     next: &[u32],
     on_x: &Recorder,
     key: Option<&Key>,
-) -> Result<Option<Predicted>> {
-    once(walk, key, |walk, rules| {
+    missing: &[usize],
+) -> Result<Derived> {
+    once(walk, key, missing, |walk, wanted| {
         let x = walk.x.values()?;
-        let Some(operands) = input::operands(rules, i, on_x, x) else { return Ok(None) };
-        let terms = input::terms(rules, (i, walk.blocks()), &operands);
-        let sizes = input::sizes(&terms);
-        let x = input::disturbed(x, &sizes);
-        let block = Block::Mtp(i);
-        let mut see = noise::Noise::new((block, block), sizes, on_x);
-        walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
-        see.seen.retain(|(tap, _), _| *tap == Tap::In);
-        let terms = terms.into_iter().map(|(_, term)| term).collect();
-        Ok(Some(Predicted { rows: see.seen, terms }))
+        let mut made = Vec::new();
+        for (rules, at) in wanted {
+            let Some(operands) = input::operands(*rules, i, on_x, x) else { return Ok(None) };
+            let [terms, decode] = [Phase::Prefill, Phase::Decode]
+                .map(|phase| input::terms((*rules, phase), (i, walk.blocks()), &operands));
+            let sizes = [input::sizes(&terms), input::sizes(&decode)];
+            let phases = phase_of(walk, *at);
+            let x = input::disturbed(x, &sizes, &*phases);
+            let block = Block::Mtp(i);
+            let mut see = noise::Noise::new((block, block), sizes, on_x, None, phases);
+            walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
+            see.seen.retain(|(tap, _), _| *tap == Tap::In);
+            let [terms, decode] = [terms, decode].map(|of| of.into_iter().map(|(_, term)| term).collect());
+            made.push(Predicted { rows: see.seen, terms, decode: (!rules.is_even()).then_some(decode) });
+        }
+        Ok(Some(made))
     })
 }
 
-/// What was derived before under this key, or is now.
+/// What was derived before under these plans' keys, or is now: `make` gives one for each that it is asked for.
 fn once<'a>(
     walk: &mut Walk<'a, '_>,
     key: Option<&Key>,
-    make: impl FnOnce(&mut Walk<'a, '_>, Rules<'a>) -> Result<Option<Predicted>>,
-) -> Result<Option<Predicted>> {
-    let Some(rules) = walk.setup.candidates.first().and_then(|c| c.rules) else { return Ok(None) };
-    let key = key.map(|key| key.clone().part("entry", b"derived").shown("rules", rules.numerics).finish());
-    let found = key.filter(|_| walk.reads_cache).zip(walk.cache());
-    if let Some(found) = found.and_then(|(key, cache)| cache.get(Kind::Other, &key, Predicted::read)) {
-        return Ok(Some(found));
-    }
+    missing: &[usize],
+    make: impl FnOnce(&mut Walk<'a, '_>, &[Owned<'a>]) -> Result<Option<Vec<Predicted>>>,
+) -> Result<Derived> {
     let start = std::time::Instant::now();
-    let Some(predicted) = make(walk, rules)? else { return Ok(None) };
-    walk.out.wall[0] += start.elapsed().as_secs_f64();
-    if let Some((key, cache)) = key.zip(walk.cache()) {
-        cache.put(&key, &predicted.write());
+    let setup = walk.setup;
+    let mut of = vec![None; setup.candidates.len()];
+    // Candidates that round alike, in the order of their first.
+    let mut plans: Vec<Owned<'a>> = Vec::new();
+    for (i, candidate) in setup.candidates.iter().enumerate().filter(|(i, _)| *i == 0 || missing.contains(i)) {
+        let Some(rules) = candidate.rules else { continue };
+        let same = |plan: &Owned<'_>| plan.0.numerics == rules.numerics && phases_alike(walk, plan.1, i);
+        let at = plans.iter().position(same).unwrap_or_else(|| {
+            plans.push((rules, i));
+            plans.len() - 1
+        });
+        of[i] = Some(at);
     }
-    Ok(Some(predicted))
+    let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
+    let found = |key: &Option<Hash>| {
+        let (key, cache) = key.as_ref().filter(|_| walk.reads_cache).zip(walk.cache())?;
+        cache.get(Kind::Other, key, Predicted::read)
+    };
+    let mut all: Vec<Option<Predicted>> = keys.iter().map(found).collect();
+    let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
+    if !wanted.is_empty() {
+        let asked: Vec<Owned<'a>> = wanted.iter().map(|p| plans[*p]).collect();
+        for (p, predicted) in wanted.into_iter().zip(make(walk, &asked)?.unwrap_or_default()) {
+            if let Some((key, cache)) = keys[p].as_ref().zip(walk.cache()) {
+                cache.put(key, &predicted.write());
+            }
+            all[p] = Some(predicted);
+        }
+    }
+    // A plan of which nothing could be derived has no place.
+    let known: Vec<bool> = all.iter().map(Option::is_some).collect();
+    let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
+    walk.out.wall[0] += start.elapsed().as_secs_f64();
+    Ok(Derived { of: of.into_iter().map(|p| p.and_then(place)).collect(), all: all.into_iter().flatten().collect() })
+}
+
+/// The phase in which a candidate computes a row.
+fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
+    let path = walk.setup.candidates[i].path;
+    Box::new(move |row| path.phase_of(row))
+}
+
+/// True when two candidates compute every row in the same phase.
+fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
+    let [a, b] = [a, b].map(|i| walk.setup.candidates[i].path);
+    std::ptr::addr_eq(a, b) || phases(walk, a) == phases(walk, b)
+}
+
+fn phases(walk: &Walk<'_, '_>, path: &dyn Path) -> Vec<bool> {
+    let seqs = walk.setup.golden.requests().seqs.iter().enumerate();
+    let rows = seqs.flat_map(|(seq, s)| (0..s.ids.len()).map(move |pos| RowId::new(seq as u32, pos as u32)));
+    rows.map(|row| path.phase_of(row) == Phase::Decode).collect()
+}
+
+fn plan_key(walk: &Walk<'_, '_>, key: Option<&Key>, rules: Rules<'_>, i: usize) -> Option<Hash> {
+    let key = key?.clone().part("entry", b"derived").shown("rules", &rules.numerics);
+    // Where a row is computed bears on plans alone that tell the phases apart.
+    let phases = if rules.is_even() { Vec::new() } else { phases(walk, walk.setup.candidates[i].path) };
+    Some(key.shown("phases", &phases).finish())
 }

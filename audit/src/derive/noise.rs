@@ -3,25 +3,25 @@
 use std::collections::BTreeMap;
 
 use karat_diff::tolerance::root_sum;
-use karat_seam::{Block, Data, DataMut, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{Block, Data, DataMut, Phase, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use super::{Squares, Term};
 
 /// Standard deviations of the noise at one tap.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Size {
+pub(crate) struct Size {
     /// Over the RMS of the row: what rounding an operand of a product does to every output alike.
-    pub(super) spread: f64,
+    pub(crate) spread: f64,
     /// Over the value: what rounding the output does.
-    pub(super) own: f64,
+    pub(crate) own: f64,
 }
 
 /// Sizes by tap: what all sequences have alike under `None`, and what each adds to that.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Sizes(BTreeMap<Tap, BTreeMap<Option<u32>, Size>>);
+pub(crate) struct Sizes(BTreeMap<Tap, BTreeMap<Option<u32>, Size>>);
 
 impl Sizes {
-    pub(super) fn of(terms: &[Term]) -> Self {
+    pub(crate) fn of(terms: &[Term]) -> Self {
         let mut sizes = Self::default();
         for Term { seq, row } in terms {
             let Some(tap) = Tap::from_name(&row.tap) else { continue };
@@ -34,7 +34,7 @@ impl Sizes {
     }
 
     /// The size at a tap of a sequence.
-    pub(super) fn at(&self, tap: Tap, seq: u32) -> Option<Size> {
+    pub(crate) fn at(&self, tap: Tap, seq: u32) -> Option<Size> {
         let of = self.0.get(&tap)?;
         let get = |seq| of.get(&seq).copied().unwrap_or_default();
         let (all, own) = (get(None), get(Some(seq)));
@@ -47,32 +47,53 @@ impl Sizes {
 pub(super) struct Noise<'a> {
     block: Block,
     named: Block,
-    sizes: Sizes,
+    /// In prefill and in decode.
+    sizes: [Sizes; 2],
     golden: &'a Recorder,
+    /// Tokens an entry stands for.
+    ratio: Option<u32>,
+    phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
 }
 
 impl<'a> Noise<'a> {
-    /// For a block as a path shows it; `golden` has its taps under the block `named`.
-    pub(super) fn new((block, named): (Block, Block), sizes: Sizes, golden: &'a Recorder) -> Self {
-        Self { block, named, sizes, golden, seen: BTreeMap::new() }
+    /// For a block as a path shows it; `golden` has its taps under the block `named`. `ratio`: tokens an entry stands for.
+    pub(super) fn new(
+        (block, named): (Block, Block),
+        sizes: [Sizes; 2],
+        golden: &'a Recorder,
+        ratio: Option<u32>,
+        phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
+    ) -> Self {
+        Self { block, named, sizes, golden, ratio, phase_of, seen: BTreeMap::new() }
+    }
+
+    /// Of an entry: the row that completes it.
+    fn phase(&self, tap: Tap, row: RowId) -> Phase {
+        let pos = match self.ratio {
+            Some(ratio) if tap.is_per_entry() => row.pos * ratio + ratio - 1,
+            _ => row.pos,
+        };
+        (self.phase_of)(RowId { pos, ..row })
     }
 }
 
 impl Visitor for Noise<'_> {
     fn want(&self, at: Site) -> Want {
-        if at.block == self.block && self.sizes.0.contains_key(&at.tap) { Want::Write } else { Want::Skip }
+        let is_known = self.sizes.iter().any(|sizes| sizes.0.contains_key(&at.tap));
+        if at.block == self.block && is_known { Want::Write } else { Want::Skip }
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
-        let Some(size) = self.sizes.at(at.tap, first.seq) else { return Ok(()) };
+        let sizes = self.sizes.each_ref().map(|sizes| sizes.at(at.tap, first.seq).unwrap_or_default());
+        let phases: Vec<Phase> = rows.iter().map(|row| self.phase(at.tap, *row)).collect();
         let DataMut::F32(values) = tensor.data else { return Ok(()) };
         let width = values.len() / rows.len();
         let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
-        for (row, values) in rows.iter().zip(values.chunks_exact_mut(width.max(1))) {
-            add(size, seed(at.tap, *row), values);
+        for ((row, phase), values) in rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))) {
+            add(sizes[phase as usize], seed(at.tap, *row), values);
             let Some(golden) = golden.and_then(|g| golden_row(g, row)) else { continue };
             let mut squares = [0.0; 2];
             // A ragged row is wider in one of the two: what only one has is -inf there.
@@ -111,7 +132,7 @@ pub(super) fn add(size: Size, seed: u64, values: &mut [f32]) {
 }
 
 /// Uniform with mean 0 and variance 1.
-fn uniform(bits: u32) -> f64 {
+pub(super) fn uniform(bits: u32) -> f64 {
     const HALF_WIDTH: f64 = 1.732_050_807_568_877_2;
     (f64::from(bits) / f64::from(u32::MAX) * 2.0 - 1.0) * HALF_WIDTH
 }
@@ -124,7 +145,7 @@ pub(super) fn seed(tap: Tap, row: RowId) -> u64 {
 }
 
 /// SplitMix64's finaliser.
-fn mix(x: u64) -> u64 {
+pub(super) fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

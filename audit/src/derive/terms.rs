@@ -1,18 +1,19 @@
-//! The roundings at each tap, as the stock plan has them (spec 2.15 and section 8), and what each costs.
+//! The roundings at each tap, as a plan has them (spec 2.15 and section 8), and what each costs.
 
 use karat_bundle::DerivationRow;
 use karat_diff::Rounding;
-use karat_diff::tolerance::accumulator;
 use karat_diff::tolerance::quantise::{Format, cost};
+use karat_diff::tolerance::{accumulator, root_sum};
 use karat_optimized::{
-    ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes,
+    ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Numerics, Parts, Product, QueryNorm, Store, WeightCodes,
 };
-use karat_seam::{Block, Data, Layer, OpSpec, Recorder, Site, Tap};
+use karat_seam::{Block, Data, Layer, Op, OpSpec, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
 
+use super::noise::{mix, uniform};
 use super::{Rules, Term};
 use crate::facts::plain;
 use crate::place::{block_name, named, order};
-use crate::rotate;
+use crate::{Result, align, own_error, rotate};
 
 /// Rows that a cost is measured on: this many of a sequence, evenly spread.
 const SAMPLE: usize = 32;
@@ -20,8 +21,14 @@ const SAMPLE: usize = 32;
 const WEIGHTS: usize = 1 << 16;
 
 /// The roundings of layer `l`, tap by tap in op order. What golden's values decide is measured on each sequence by itself:
-/// no row's tolerance depends on which other conversations ran.
-pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x: &Recorder) -> Vec<Term> {
+/// no row's tolerance depends on which other conversations ran. `x` are the streams that enter the layer.
+pub(super) fn of(
+    (rules, phase): (Rules<'_>, Phase),
+    (l, layers): (u16, u16),
+    golden: &dyn Layer,
+    on_x: &Recorder,
+    x: &Streams,
+) -> Result<Vec<Term>> {
     let mut out = Vec::new();
     for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
         let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
@@ -35,9 +42,9 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
             ..DerivationRow::default()
         };
         for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
-            let mut at = Terms::new(rules, (site.block, seq), on_x, row.clone());
+            let mut at = Terms::new((rules, phase), (site.block, seq), on_x, row.clone());
             at.block = block;
-            if !at.collect(tap) {
+            if !at.collect(tap, golden, x)? {
                 break;
             }
             // A tap without a rounding of its own passes on what came before it.
@@ -48,12 +55,13 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
             out.extend(at.out.into_iter().filter(|term| i == 0 || term.seq.is_some()));
         }
     }
-    out
+    Ok(out)
 }
 
 /// Roundings at one tap of one sequence.
 pub(super) struct Terms<'a> {
     rules: Rules<'a>,
+    numerics: &'a Numerics,
     /// The block that weights are of.
     block: Block,
     /// The block that golden's taps are under.
@@ -66,19 +74,25 @@ pub(super) struct Terms<'a> {
 
 impl<'a> Terms<'a> {
     /// None yet. `on_x` has golden's taps under the block.
-    pub(super) fn new(rules: Rules<'a>, (block, seq): (Block, u32), on_x: &'a Recorder, row: DerivationRow) -> Self {
-        Self { rules, block, named: block, seq, on_x, row, out: Vec::new() }
+    pub(super) fn new(
+        (rules, phase): (Rules<'a>, Phase),
+        (block, seq): (Block, u32),
+        on_x: &'a Recorder,
+        row: DerivationRow,
+    ) -> Self {
+        let numerics = rules.numerics[phase as usize];
+        Self { rules, numerics, block, named: block, seq, on_x, row, out: Vec::new() }
     }
 
     /// Collects a tap's roundings; false where they cannot be told.
-    fn collect(&mut self, tap: Tap) -> bool {
+    fn collect(&mut self, tap: Tap, golden: &dyn Layer, x: &Streams) -> Result<bool> {
         use Tap as T;
-        let n = self.rules.numerics;
+        let n = self.numerics;
         match tap {
             T::HcAttnPre | T::HcAttnPost | T::HcAttnComb | T::HcFfnPre | T::HcFfnPost | T::HcFfnComb => {
-                // What a rounded mix does to a sigmoid depends on the mix.
-                if n.hc != Product::F32 {
-                    return false;
+                let op = if tap < T::AttnIn { Op::HcAttnPre } else { Op::HcFfnPre };
+                if n.hc != Product::F32 && !self.mixed(op, tap, golden, x)? {
+                    return Ok(false);
                 }
                 let operand = if tap < T::AttnIn { T::Out } else { T::HcAttnOut };
                 self.sum(self.width_of(operand));
@@ -111,10 +125,12 @@ impl<'a> Terms<'a> {
             }
             T::AttnCkv => {
                 self.stored(tap, 2.0);
+                self.carried();
                 self.kv(tap);
             }
             T::AttnIndexK => {
                 self.stored(tap, 3.0);
+                self.carried();
                 self.index(tap);
             }
             T::AttnIndexQ => {
@@ -135,8 +151,15 @@ impl<'a> Terms<'a> {
                 }
             }
             T::AttnO => {
-                // P, the output, and the two partial outputs where there are any.
-                self.stored(tap, if matches!(n.attend, Attend::Parted { .. }) { 3.0 } else { 2.0 });
+                // P, partial results, and the output.
+                let (p, partials) = match n.attend {
+                    Attend::Fused { p } => (p, Store::F32),
+                    Attend::Parted { p, partials } => (p, partials),
+                    Attend::SplitK(split) => (split.p, split.partials),
+                    Attend::Fp8Q { .. } => return Ok(false),
+                };
+                let inner = [p, partials].into_iter().filter(|s| s.rounds()).count();
+                self.stored(tap, if n.store.rounds() { 1.0 + inner as f64 } else { inner as f64 });
                 self.sum(self.width_of(T::AttnKv));
             }
             T::AttnLse => self.sum(self.width_of(T::AttnKv)),
@@ -148,6 +171,7 @@ impl<'a> Terms<'a> {
             T::AttnOut => {
                 self.product(n.dense, T::AttnOa, None, 1.0);
                 self.stored(tap, 1.0);
+                self.summed(n.reduce, tap);
             }
             T::FfnRouterLogits => {
                 self.product(n.router, T::FfnIn, Some("ffn.gate".into()), 1.0);
@@ -164,6 +188,7 @@ impl<'a> Terms<'a> {
             T::FfnRouted => {
                 self.product(n.experts, T::FfnExpertAct, None, 1.0);
                 self.stored(tap, 1.0);
+                self.summed(n.reduce, tap);
             }
             T::FfnShared => {
                 self.product(n.dense, T::FfnIn, None, 2.0);
@@ -177,10 +202,74 @@ impl<'a> Terms<'a> {
                     let name = typical.name().to_string();
                     self.push("operand of w2", &name, "spread", (1.0, typical.rel_l2()), ("typical", 0));
                 }
+                self.summed(n.reduce, tap);
             }
-            _ => return false,
+            _ => return Ok(false),
         }
-        true
+        Ok(true)
+    }
+
+    /// What the rounded operands of the mixing product do to a coefficient depends on the mix: golden's own op on streams
+    /// that are off by as much. An error of relative size c in every weight does to a sum what the same in every stream does.
+    fn mixed(&mut self, op: Op, tap: Tap, golden: &dyn Layer, x: &Streams) -> Result<bool> {
+        let format = match self.numerics.hc {
+            Product::F32 | Product::Coded(_) => return Ok(false),
+            Product::Tf32 => Format::Tf32,
+            Product::Bf16 | Product::Terms(_) => Format::Bf16,
+        };
+        let Block::Layer(l) = self.named else { return Ok(false) };
+        let none = std::collections::BTreeMap::new();
+        let made = own_error::operands(op.spec(), golden, &none, (l, self.seq), x, self.on_x);
+        let Some((operands, rows)) = made else { return Ok(false) };
+        let Some((operand, whole)) = operands.into_iter().next() else { return Ok(false) };
+        let keep: Vec<RowId> =
+            (0..rows.len().min(SAMPLE)).map(|i| rows[i * rows.len() / rows.len().min(SAMPLE)]).collect();
+        let Some(sample) = align::gather(&rows, &whole, &keep) else { return Ok(false) };
+        let values = sample.as_f32(operand.name())?;
+        let part = if op == Op::HcAttnPre { "attn" } else { "ffn" };
+        let of_weight = match self.numerics.hc {
+            Product::Terms(terms) if terms > 1 => 0.0,
+            _ => {
+                let Some(block) = self.weights_of() else { return Ok(false) };
+                let Ok(weight) = plain(self.rules.checkpoint, &format!("{block}.hc_{part}_fn")) else {
+                    return Ok(false);
+                };
+                cost(&weight, sample.width(), |row| format.round(row)).unwrap_or(0.0)
+            }
+        };
+        let of_streams = if self.numerics.store == Store::Bf16 && format == Format::Bf16 {
+            0.0
+        } else {
+            cost(values, sample.width(), |row| format.round(row)).unwrap_or(0.0)
+        };
+        let size = root_sum([of_weight, of_streams]);
+        let off = |(i, v): (usize, &f32)| (f64::from(*v) * (1.0 + size * uniform(mix(i as u64) as u32))) as f32;
+        let off = Tensor::f32(sample.shape.clone(), values.iter().enumerate().map(off).collect());
+        let run = |tensor: Tensor| golden.op(op, &[(operand, tensor)], &keep);
+        let (right, off) = (run(sample.into_owned())?, run(off)?);
+        let of = |made: &[(Tap, Tensor)]| made.iter().find(|(t, _)| *t == tap).map(|(_, tensor)| tensor.clone());
+        let (Some(right), Some(off)) = (of(&right), of(&off)) else { return Ok(false) };
+        let cost = own_error::rel_l2(&right, &off, &keep, &|_| true).unwrap_or(0.0);
+        self.push_own("mixing product", &format.name(), "spread", (1.0, cost), keep.len());
+        Ok(true)
+    }
+
+    /// Rows and scores that wait for their window in bf16: what a pooled entry loses by both.
+    fn carried(&mut self) {
+        if self.numerics.compress_state.rounds() {
+            let cost = Rounding::Bf16.rel_l2();
+            self.push("carried rows and scores", "bf16", "spread", (2.0, cost), ("typical", 0));
+        }
+    }
+
+    /// Partial sums over ranks, and the additions, of growing size.
+    fn summed(&mut self, parts: Parts, tap: Tap) {
+        if parts.count < 2 || !parts.store.rounds() {
+            return;
+        }
+        let ranks = parts.count as f64;
+        let sums = 1.0 + (2..=parts.count).map(|j| j as f64 / ranks).sum::<f64>();
+        self.measured("partial sums", tap, self.last_of(tap), Format::Bf16, "own", sums);
     }
 
     fn push(&mut self, term: &str, format: &str, shape: &str, (times, cost): (f64, f64), (basis, rows): (&str, usize)) {
@@ -235,7 +324,7 @@ impl<'a> Terms<'a> {
 
     /// Rounding a tap's values themselves to bf16.
     pub(super) fn stored(&mut self, tap: Tap, times: f64) {
-        let stores = self.rules.numerics.store == Store::Bf16
+        let stores = self.numerics.store == Store::Bf16
             || (tap == Tap::AttnKvp || tap == Tap::AttnGateScore || tap == Tap::FfnRouterLogits);
         if stores {
             self.measured("output", tap, self.last_of(tap), Format::Bf16, "own", times);
@@ -261,7 +350,7 @@ impl<'a> Terms<'a> {
         };
         let k = width.unwrap_or(1);
         let name = format!("operand {}", operand.name());
-        let is_bf16 = self.rules.numerics.store == Store::Bf16;
+        let is_bf16 = self.numerics.store == Store::Bf16;
         let plain = match product {
             Product::F32 => None,
             Product::Tf32 => Some(Format::Tf32),
@@ -292,13 +381,18 @@ impl<'a> Terms<'a> {
         self.sum(Some(k));
     }
 
+    /// Where the block's weights stand in a checkpoint.
+    fn weights_of(&self) -> Option<String> {
+        match self.block {
+            Block::Mtp(i) => Some(format!("mtp.{i}")),
+            Block::Layer(l) => Some(format!("layers.{l}")),
+            Block::Embed | Block::Head => None,
+        }
+    }
+
     /// Rounding a weight that is stored without codes.
     fn weight(&mut self, name: &str, cols: usize, format: Format, times: f64) {
-        let block = match self.block {
-            Block::Mtp(i) => format!("mtp.{i}"),
-            Block::Layer(l) => format!("layers.{l}"),
-            Block::Embed | Block::Head => return,
-        };
+        let Some(block) = self.weights_of() else { return };
         let Ok(values) = plain(self.rules.checkpoint, &format!("{block}.{name}.weight")) else { return };
         let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
         let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
@@ -318,7 +412,7 @@ impl<'a> Terms<'a> {
         let nope = self.rules.checkpoint.config().nope_head_dim();
         let (values, rows) = self.sample(tap);
         let width = self.last_of(tap);
-        let (format, cost) = match self.rules.numerics.kv {
+        let (format, cost) = match self.numerics.kv {
             KvFormat::Stored => return,
             KvFormat::Q8 { block, .. } => {
                 let format = Format::E4m3Pow2(block);
@@ -332,7 +426,7 @@ impl<'a> Terms<'a> {
 
     /// Index vectors as they are scored, rotated where the plan rotates them.
     fn index(&mut self, tap: Tap) {
-        let rule = self.rules.numerics.index;
+        let rule = self.numerics.index;
         let width = self.last_of(tap);
         let format = match rule.format {
             IndexFormat::Stored => return,

@@ -42,7 +42,10 @@ fn noisy(size: Size, pieces: &[usize]) -> (Vec<f32>, BTreeMap<(Tap, u32), BTreeM
     let site = Site::layer(2, Tap::AttnQ);
     let mut on_x = Recorder::all();
     on_x.taps.insert((site, 0), Recorded { rows: rows.clone(), tensor: tensor.clone() });
-    let mut see = Noise::new((Block::Mtp(0), Block::Layer(2)), sized(size), &on_x);
+    let decode = Sizes::of(&[]);
+    let phase_of = |_| Phase::Prefill;
+    let blocks = (Block::Mtp(0), Block::Layer(2));
+    let mut see = Noise::new(blocks, [sized(size), decode], &on_x, None, Box::new(phase_of));
     let Data::F32(mut values) = tensor.data else { panic!() };
     let mut start = 0;
     for rows_of in pieces {
@@ -63,7 +66,7 @@ fn noisy(size: Size, pieces: &[usize]) -> (Vec<f32>, BTreeMap<(Tap, u32), BTreeM
 fn noise_has_the_size_that_was_asked_for_and_follows_from_the_place_alone() {
     for size in [Size { spread: 1e-2, own: 0.0 }, Size { spread: 0.0, own: 2e-3 }, Size { spread: 3e-3, own: 4e-3 }] {
         let (values, seen) = noisy(size, &[8]);
-        let predicted = Predicted { rows: seen.clone(), terms: Vec::new() };
+        let predicted = Predicted { rows: seen.clone(), ..Predicted::default() };
         let (rows, tensor) = golden(8);
         let (got, carry) = predicted.over(Tap::AttnQ, rows.iter()).unwrap();
         assert!((7.0..=8.0).contains(&carry), "eight rows alike: {carry}");
@@ -87,6 +90,7 @@ fn what_was_derived_reads_back_and_half_of_it_does_not() {
     let all = Predicted {
         rows: seen,
         terms: vec![term("own", 1.0, 1.7e-3), Term { seq: Some(4), ..term("own", 1.0, 1e-3) }],
+        decode: Some(vec![term("spread", 2.0, 1e-2)]),
     };
     let bytes = all.write();
     assert_eq!(Predicted::read(&bytes), Some(all.clone()));
