@@ -13,7 +13,6 @@ use rayon::prelude::*;
 use crate::compare::Context;
 use crate::facts::LayerFacts;
 use crate::index_noise::IndexNoise;
-use crate::place::block_name;
 use crate::{Result, align, predict, slots};
 
 /// A margin under this many standard deviations of the predicted noise (times √2: two scores) is always explained.
@@ -257,7 +256,7 @@ fn flip_row(at: &Context<'_>, site: Site, phase: Phase, flip: &Flip, row: RowId,
         scenario: at.place.scenario.to_string(),
         sequence: at.place.sequence.to_string(),
         history: at.candidate.history.clone(),
-        layer: block_name(site.block),
+        layer: at.place.layer(site.block),
         kind: if site.tap == Tap::AttnSelected { "entry" } else { "expert" }.to_string(),
         position: u64::from(row.pos),
         golden: choice(flip.golden),

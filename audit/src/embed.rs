@@ -41,7 +41,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
             Err(SeamError::Unsupported { .. }) => None,
             Err(other) => return Err(other.into()),
         };
-        rerun::block(walk, i, Block::Embed)?;
+        rerun::embed(walk, i)?;
         walk.out.wall[1] += start.elapsed().as_secs_f64();
         let start = Instant::now();
         let x = walk.x.values()?;

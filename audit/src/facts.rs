@@ -6,7 +6,7 @@ use karat_model::{Checkpoint, Error, Result};
 /// Facts by layer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
-    /// One entry a layer.
+    /// One entry a layer; those of MTP blocks follow.
     pub layers: Vec<LayerFacts>,
     /// Constants of the config that a wrong factor may be, by name.
     pub constants: Vec<(String, f64)>,
@@ -36,15 +36,17 @@ impl Facts {
     pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
         let config = checkpoint.config();
         let mut layers = Vec::new();
-        for (l, kind) in config.layers.iter().enumerate() {
-            let hash = config.is_hash_layer(l);
+        let names = (0..config.layers.len()).map(|l| format!("layers.{l}"));
+        let names = names.chain((0..config.mtp.len()).map(|i| format!("mtp.{i}")));
+        for (l, (kind, name)) in config.layers.iter().chain(&config.mtp).zip(names).enumerate() {
+            let hash = l < config.layers.len() && config.is_hash_layer(l);
             layers.push(LayerFacts {
                 ratio: kind.ratio().map(|r| r as u32),
                 selects_entries: kind.has_indexer(),
                 experts: config.n_routed_experts,
                 experts_per_token: config.num_experts_per_tok,
                 hash_routing: hash,
-                bias: if hash { Vec::new() } else { plain(checkpoint, &format!("layers.{l}.ffn.gate.bias"))? },
+                bias: if hash { Vec::new() } else { plain(checkpoint, &format!("{name}.ffn.gate.bias"))? },
             });
         }
         let constants = [

@@ -85,9 +85,6 @@ pub(crate) fn limits(job: &Job<'_>, contracts: bool, stock: Option<Stock>) -> Ve
     for row in stock.iter().flat_map(|s| s.assumed()) {
         notes.push(format!("stock {}, D{}: {} ({})", stock.map_or("", Stock::name), row.d, row.rule, row.basis.name()));
     }
-    if !job.checkpoint.config().mtp.is_empty() {
-        notes.push("multi-token-prediction blocks were not audited".to_string());
-    }
     notes
 }
 

@@ -1,5 +1,7 @@
 //! Streams on their way through the layers, and what of a block is known already.
 
+use std::sync::Arc;
+
 use karat_seam::{Block, Recorder, Site, Streams, Tap};
 
 use crate::cache::{self, Cache, Hash, Key, Kind};
@@ -12,14 +14,14 @@ use crate::{Error, Result, align};
 pub(crate) struct Flow {
     /// Content; all zero without a cache.
     pub(crate) hash: Hash,
-    held: Option<Streams>,
+    held: Option<Arc<Streams>>,
 }
 
 impl Flow {
     /// Streams that were made, kept for later runs.
     pub(crate) fn made(cache: Option<&Cache>, streams: Streams) -> Self {
         let hash = cache.map_or([0; 32], |cache| cache.put_content(&cache::write_streams(&streams)));
-        Self { hash, held: Some(streams) }
+        Self { hash, held: Some(Arc::new(streams)) }
     }
 
     /// Streams that an earlier run made.
@@ -30,14 +32,14 @@ impl Flow {
     /// The values, from the cache when they are not here. [`Error::CacheGap`] when the cache lost them.
     pub(crate) fn hold(&mut self, cache: Option<&Cache>) -> Result<&Streams> {
         if self.held.is_none() {
-            self.held = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams));
+            self.held = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams)).map(Arc::new);
         }
         self.values()
     }
 
     /// The values, once held.
     pub(crate) fn values(&self) -> Result<&Streams> {
-        self.held.as_ref().ok_or(Error::CacheGap)
+        self.held.as_deref().ok_or(Error::CacheGap)
     }
 }
 
@@ -94,6 +96,11 @@ impl Known {
         (0..self.records.len()).filter(|i| self.records[*i].is_none()).collect()
     }
 
+    /// Those among `of`.
+    pub(crate) fn missing_of(&self, of: &[usize]) -> Vec<usize> {
+        of.iter().copied().filter(|i| self.records.get(*i).is_some_and(Option::is_none)).collect()
+    }
+
     /// True when nothing has to run.
     pub(crate) fn is_all(&self) -> bool {
         self.golden.is_some() && self.records.iter().all(Option::is_some)
@@ -126,17 +133,21 @@ impl Walk<'_, '_> {
     /// Looks up what earlier runs left of a block. In the head a comparison also follows from the first candidate's: a
     /// patch is judged by what it adds to stock's noise.
     pub(crate) fn look_up(&self, block: Block) -> Known {
+        self.look_up_part(block, "")
+    }
+
+    /// As [`Walk::look_up`], one part of a block.
+    pub(crate) fn look_up_part(&self, block: Block, part: &str) -> Known {
         let n = self.runners.len();
         let unknown = || Known { keys: vec![None; n], records: vec![None; n], golden: None, golden_key: None };
         let (Some(cache), Some(keys)) = (self.cache(), &self.keys) else { return unknown() };
         let mut known = unknown();
-        let label = format!("{block:?}");
+        let label = format!("{block:?}{part}");
         let golden = keys.golden.clone().part("block", label.as_bytes()).part("x", &self.x.hash);
         let next = golden.clone().part("entry", b"next").finish();
         known.golden = self.found(cache, Kind::Golden, &next, |bytes| bytes.try_into().ok());
         known.golden_key = Some(golden);
-        let wanted: Vec<u8> =
-            Tap::ALL.iter().map(|tap| u8::from((self.setup.taps)(Site { block, tap: *tap }))).collect();
+        let wanted: Vec<u8> = Tap::ALL.iter().map(|tap| u8::from(self.admits(Site { block, tap: *tap }))).collect();
         for i in 0..n {
             let path = self.setup.candidates[i].path;
             let identity = match block {

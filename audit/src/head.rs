@@ -60,7 +60,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         for (made, part) in made.iter_mut().zip(parts) {
             made.record.part.extend(part?);
             if let Some(on_x2) = golden.on_x2.get(&made.i) {
-                made.record.injected = injected_flips(walk, made.i, on_x2)?;
+                made.record.injected = injected_flips(walk, Block::Head, made.i, on_x2)?;
             }
             made.record.asked = recall::kept(walk, made.i, &golden.on_x);
         }
@@ -84,7 +84,7 @@ fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usi
         Group::Alone(path) => path.head(lanes).map(|_| ()),
     })?;
     for ran in &ran {
-        rerun::block(walk, ran.i, Block::Head)?;
+        rerun::block(walk, ran.i, Recorder::all(), |path, lanes| path.head(lanes).map(|_| ()))?;
     }
     let made = |ran: pass::Ran| {
         let candidate = &walk.setup.candidates[ran.i];
@@ -98,19 +98,19 @@ fn run_candidates(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>, missing: &[usi
     Ok(ran.into_iter().map(made).collect())
 }
 
-/// Changes of the most likely id that the head itself makes.
-fn injected_flips(walk: &Walk<'_, '_>, i: usize, on_x2: &Recorder) -> Result<Part> {
+/// Changes of the most likely id that a head itself makes: the model's or an MTP block's.
+pub(crate) fn injected_flips(walk: &Walk<'_, '_>, block: Block, i: usize, on_x2: &Recorder) -> Result<Part> {
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let mut part = Part::default();
-    if !walk.wants(Site { block: Block::Head, tap: Tap::Logits }) {
+    if !walk.wants(Site { block, tap: Tap::Logits }) {
         return Ok(part);
     }
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
         let at = Context { candidate, place: &place, ratio: None, input: &BTreeMap::new(), predicted: None };
-        part.taps.extend(head_flips::rows(&at, seq as u32, on_x2, &walk.runners[i].seen)?);
+        part.taps.extend(head_flips::rows(&at, (block, seq as u32), on_x2, &walk.runners[i].seen)?);
     }
     Ok(part)
 }

@@ -10,14 +10,15 @@ use karat_seam::{Block, Phase, Recorder, Site, Tap};
 use crate::compare::Context;
 use crate::{Result, align, decisions};
 
-/// One gated row a phase, for one sequence of one candidate. `golden` is what golden's head saw at x'.
+/// One gated row a phase, for one sequence of one candidate, in the head of the model or of an MTP block. `golden` is what
+/// golden's head saw at x'.
 pub(crate) fn rows(
     at: &Context<'_>,
-    seq: u32,
+    (block, seq): (Block, u32),
     golden: &Recorder,
     candidate: &Recorder,
 ) -> Result<Vec<karat_bundle::TapRow>> {
-    let site = Site { block: Block::Head, tap: Tap::Logits };
+    let site = Site { block, tap: Tap::Logits };
     let (Some(ours), Some(theirs)) = (golden.get(site, seq), candidate.get(site, seq)) else { return Ok(Vec::new()) };
     let rows = align::common(&ours.rows, &theirs.rows);
     let (a, b) = (align::gather(&ours.rows, &ours.tensor, &rows), align::gather(&theirs.rows, &theirs.tensor, &rows));

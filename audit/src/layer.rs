@@ -15,17 +15,19 @@ use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
 use crate::part::Part;
 use crate::pass::{self, Group, input};
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::progress::Steps;
 use crate::record::Record;
 use crate::{Error, Result, align, choices, decisions, own_error, own_ops, rerun};
 
-/// Runs layer `l` on every path and compares it, as far as no earlier run did.
-pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Result<()> {
+/// Runs layer `l` on golden and on the candidates `of` it and compares it, as far as no earlier run did. MTP blocks follow
+/// the layers: golden's and a candidate's streams are then those that enter the block.
+pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Steps<'_>) -> Result<()> {
     let (block, facts, setup) = (Block::Layer(l), walk.setup.facts.layer(l), walk.setup);
     let known = walk.look_up(block);
-    let missing = known.missing();
-    if !known.is_all() {
+    let missing = known.missing_of(of);
+    let is_known = known.golden.is_some() && missing.is_empty();
+    if !is_known {
         walk.hold(&missing, l == 0)?;
     }
     // What is kept of golden is read and verified while the candidates run.
@@ -36,17 +38,19 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, steps: &mut Steps<'_>) -> Res
         (made, on_x.and_then(|reader| reader.join().ok().flatten()))
     });
     let mut made = made?;
-    steps.next(&format!("golden layer {l}"))?;
+    steps.next(&format!("golden {}", name(walk, l)))?;
     let mut next_x = known.golden.map(Flow::known);
-    if !known.is_all() {
+    if !is_known {
         let mut resident = None;
-        let golden = walk.golden_lanes(&missing, on_x, |lanes| {
+        let mut golden = walk.golden_lanes(&missing, on_x, |lanes| {
             let layer = setup.golden.layer(l)?;
             layer.run(lanes)?;
             resident = Some(layer);
             Ok(())
         })?;
         walk.passes += u64::from(golden.ran) + golden.on_x2.len() as u64;
+        walk.as_layer(&mut golden.on_x, l);
+        golden.on_x2.values_mut().for_each(|seen| walk.as_layer(seen, l));
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let start = Instant::now();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, known.golden_key(), &facts)?;
@@ -86,20 +90,27 @@ fn run_candidates(
     steps: &mut Steps<'_>,
     missing: &[usize],
 ) -> Result<Vec<Made>> {
-    let ran = pass::run(walk, missing, &format!("layer {l}"), steps, not_state, |group, lanes| match group {
+    let called = name(walk, l);
+    let ran = pass::run(walk, missing, &called, steps, not_state, |group, lanes| match group {
         Group::Together(together, members) => together.layer(l, members, lanes),
         Group::Alone(path) => path.layer(l)?.run(lanes),
     })?;
     let mut all = Vec::new();
     for pass::Ran { i, before, streams, is_supported } in ran {
         let start = Instant::now();
-        rerun::block(walk, i, Block::Layer(l))?;
+        rerun::block(walk, i, not_state(), |path, lanes| path.layer(l)?.run(lanes))?;
+        let layers = walk.blocks();
         let (candidate, runner) = (&walk.setup.candidates[i], &mut walk.runners[i]);
+        std::iter::once(&mut runner.seen).chain(&mut runner.again.1).for_each(|seen| as_layer(seen, layers, l));
         walk.passes += u64::from(is_supported) * if candidate.rerun.is_some() { 2 } else { 1 };
         let mut record = Record::default();
         if streams.is_none() {
             let who = candidate.path.name();
-            record.part.notes.push(format!("{who}: no layers.{l}.out: what layer {} injects is not judged", l + 1));
+            record.part.notes.push(if l < layers {
+                format!("{who}: no layers.{l}.out: what layer {} injects is not judged", l + 1)
+            } else {
+                format!("{who}: no mtp.{}.out: what the block's head injects is not judged", l - layers)
+            });
         }
         let next = streams.map(|streams| Flow::made(walk.setup.cache, streams));
         record.next = next.as_ref().map(|flow| flow.hash);
@@ -111,7 +122,34 @@ fn run_candidates(
     Ok(all)
 }
 
+/// What progress calls a layer.
+fn name(walk: &Walk<'_, '_>, l: u16) -> String {
+    match place::named(Block::Layer(l), walk.blocks()) {
+        Block::Mtp(i) => format!("mtp.{i}"),
+        _ => format!("layer {l}"),
+    }
+}
+
+/// Renames the taps of an MTP block's layer to those of layer `l`, past the last of `layers`; others stay.
+fn as_layer(seen: &mut Recorder, layers: u16, l: u16) {
+    let block = place::named(Block::Layer(l), layers);
+    if block == Block::Layer(l) {
+        return;
+    }
+    let taps = std::mem::take(&mut seen.taps);
+    let renamed = |((site, seq), recorded): ((Site, u32), _)| {
+        let block = if site.block == block { Block::Layer(l) } else { site.block };
+        ((Site { block, ..site }, seq), recorded)
+    };
+    seen.taps = taps.into_iter().map(renamed).collect();
+}
+
 impl Walk<'_, '_> {
+    /// See [`as_layer`].
+    fn as_layer(&self, seen: &mut Recorder, l: u16) {
+        as_layer(seen, self.blocks(), l);
+    }
+
     /// Adds what a block left to the outcome, keeps what is new, and moves every candidate on to the next block. Gives
     /// the head's rows that come after those of all candidates' taps, one pair a candidate: injected, logits.
     pub(crate) fn advance(&mut self, mut known: Known, made: Vec<Made>) -> Vec<(Part, Part)> {
@@ -149,6 +187,7 @@ fn run_floor(walk: &mut Walk<'_, '_>, l: u16) -> Result<Option<Recorder>> {
     let mut seen = Recorder::new(|site| !site.tap.is_state());
     let mut lanes = [Lane { routing: Routing::Forced(&runner.choices), ..Lane::new(&x, &mut seen) }];
     path.layer(l)?.run(&mut lanes)?;
+    walk.as_layer(&mut seen, l);
     walk.passes += 1;
     walk.out.wall[0] += start.elapsed().as_secs_f64();
     Ok(Some(seen))
@@ -188,16 +227,7 @@ fn compare_candidate(
 ) -> Result<Part> {
     let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
     if i == 0 {
-        let names = |seq: &Option<u32>| {
-            let seq = seq.map(|seq| seq as usize);
-            let sequence = seq.and_then(|seq| walk.setup.golden.requests().seqs.get(seq)).map(|s| s.id.clone());
-            let scenario = seq.and_then(|seq| walk.setup.scenarios.get(seq)).cloned();
-            (scenario.unwrap_or_default(), sequence.unwrap_or_default())
-        };
-        part.derivations.extend(lanes.predicted.iter().flat_map(|p| &p.terms).map(|term| {
-            let (scenario, sequence) = names(&term.seq);
-            DerivationRow { scenario, sequence, ..term.row.clone() }
-        }));
+        part.derivations.extend(derivations(walk, lanes));
     }
     let (Some(on_x2), Some(golden)) = (lanes.on_x2.get(&i), golden) else { return Ok(part) };
     let setup = walk.setup;
@@ -211,17 +241,32 @@ fn compare_candidate(
         let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted);
         let at = Context { candidate, place: &place, ratio, input, predicted };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
-        let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| (setup.taps)(Site::layer(l, tap)));
+        let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| walk.admits(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
         part.flips.extend(flips);
-        let own = own_ops::rows(&at, golden, (l, seq as u32), Some(&x), seen)?;
+        let own = own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?;
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {
-            let error = own_error::of(candidate, patch, golden, (l, seq as u32), Some(&x), seen)?;
+            let error = own_error::of(candidate, patch, golden, (l, seq as u32), &x, seen)?;
             error.iter().for_each(|e| part.own_error(&patch.name, *e));
         }
     }
     Ok(part)
+}
+
+/// Rows of derivations.csv, with the names of their sequences.
+pub(crate) fn derivations(walk: &Walk<'_, '_>, lanes: &Lanes<'_>) -> Vec<DerivationRow> {
+    let names = |seq: &Option<u32>| {
+        let seq = seq.map(|seq| seq as usize);
+        let sequence = seq.and_then(|seq| walk.setup.golden.requests().seqs.get(seq)).map(|s| s.id.clone());
+        let scenario = seq.and_then(|seq| walk.setup.scenarios.get(seq)).cloned();
+        (scenario.unwrap_or_default(), sequence.unwrap_or_default())
+    };
+    let named = |term: &derive::Term| {
+        let (scenario, sequence) = names(&term.seq);
+        DerivationRow { scenario, sequence, ..term.row.clone() }
+    };
+    lanes.predicted.iter().flat_map(|p| &p.terms).map(named).collect()
 }
 
 /// Compares every numeric tap of a block that candidate `i` showed.
@@ -240,6 +285,7 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
             continue;
         }
         let (Some(theirs), Some(golden)) = (walk.runners[i].seen.get(site, seq), lanes.on_x.get(site, seq)) else {
+            let site = Site { block: place::named(site.block, walk.blocks()), ..site };
             part.notes.push(format!("{}: {site}: golden has no such tap", candidate.path.name()));
             continue;
         };

@@ -28,6 +28,7 @@ mod job;
 mod layer;
 mod lockstep;
 mod logits;
+mod mtp;
 mod own_error;
 mod own_ops;
 mod part;

@@ -19,7 +19,7 @@ use crate::flow::{Flow, Keys};
 use crate::patch_rows::Calls;
 use crate::progress::{Progress, Steps};
 use crate::recall::Asked;
-use crate::{Error, Result, embed, head, layer};
+use crate::{Error, Result, embed, head, layer, mtp, place};
 
 /// What to compare.
 pub struct Lockstep<'a> {
@@ -125,16 +125,22 @@ impl Lockstep<'_> {
         }
         let blocks = self.golden.blocks().layers;
         let layers = self.layers.unwrap_or(blocks).min(blocks);
-        let mut steps = Steps::new(progress, stop, (u64::from(layers) + 2) * (self.candidates.len() as u64 + 1));
+        let drafts: Vec<u16> =
+            (0..self.golden.blocks().mtp).filter(|i| layers == blocks && mtp::wanted(self, *i)).collect();
+        let passes = u64::from(layers) + 2 + mtp::STEPS * drafts.len() as u64;
+        let mut steps = Steps::new(progress, stop, passes * (self.candidates.len() as u64 + 1));
         let runners = self.candidates.iter().map(|_| Runner::new()).collect();
         let keys = self.cache.map(|cache| Keys::of(self, cache));
         let mut walk = Walk { setup: self, x: Flow::default(), runners, out, passes: 0, keys, reads_cache };
+        let all: Vec<usize> = (0..self.candidates.len()).collect();
         embed::run(&mut walk, &mut steps)?;
         for l in 0..layers {
-            layer::run(&mut walk, l, &mut steps)?;
+            layer::run(&mut walk, l, &all, &mut steps)?;
         }
         if layers == blocks {
+            let inputs = mtp::Inputs::of(&walk);
             head::run(&mut walk, &mut steps)?;
+            drafts.into_iter().try_for_each(|i| mtp::run(&mut walk, i, &inputs, &mut steps))?;
         } else {
             walk.out.notes.push(format!("only the first {layers} of {blocks} layers ran: no logits were compared"));
         }
@@ -213,7 +219,12 @@ impl Walk<'_, '_> {
 
     /// True when the tap is to be compared.
     pub(crate) fn wants(&self, site: Site) -> bool {
-        crate::place::is_compared(site.tap) && (self.setup.taps)(site)
+        place::is_compared(site.tap) && self.admits(site)
+    }
+
+    /// True when the taps that are asked for have this one among them.
+    pub(crate) fn admits(&self, site: Site) -> bool {
+        (self.setup.taps)(Site { block: place::named(site.block, self.blocks()), ..site })
     }
 
     /// Sites of a block that a candidate showed, in op order, with their sequences.

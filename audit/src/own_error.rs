@@ -22,7 +22,7 @@ pub(crate) fn of(
     patch: &PatchSpec,
     golden: &dyn Layer,
     (l, seq): (u16, u32),
-    x: Option<&Streams>,
+    x: &Streams,
     seen: &Recorder,
 ) -> Result<Option<f64>> {
     let mut made: BTreeMap<Tap, Tensor> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub(crate) fn operands(
     golden: &dyn Layer,
     made: &BTreeMap<Tap, Tensor>,
     (l, seq): (u16, u32),
-    x: Option<&Streams>,
+    x: &Streams,
     seen: &Recorder,
 ) -> Option<(Vec<(Tap, Tensor)>, Vec<RowId>)> {
     let mut rows: Option<Vec<RowId>> = None;
@@ -84,7 +84,6 @@ pub(crate) fn operands(
             continue;
         }
         let (tensor, of) = if *tap == Tap::Out {
-            let x = x?;
             let of: Vec<RowId> = x.rows.iter().copied().filter(|r| r.seq == seq).collect();
             (align::gather(&x.rows, &x.data, &of)?.into_owned(), of)
         } else {

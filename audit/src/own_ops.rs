@@ -30,7 +30,7 @@ pub(crate) fn rows(
     at: &Context<'_>,
     golden: &dyn Layer,
     (l, seq): (u16, u32),
-    x: Option<&Streams>,
+    x: &Streams,
     seen: &Recorder,
 ) -> Result<Vec<TapRow>> {
     let mut out = Vec::new();

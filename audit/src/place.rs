@@ -24,12 +24,25 @@ impl Place<'_> {
             phase: phase.name().to_string(),
             patch_set: self.candidate.patch_set.clone(),
             backend: self.candidate.backend.clone(),
-            layer: block_name(site.block),
+            layer: self.layer(site.block),
             op: OpSpec::writer_of(site.tap).map_or(site.tap.name(), |spec| spec.name).to_string(),
             tap: site.tap.name().to_string(),
             order: order(site, self.layers),
             ..TapRow::default()
         }
+    }
+
+    /// The `layer` column.
+    pub(crate) fn layer(&self, block: Block) -> String {
+        block_name(named(block, self.layers))
+    }
+}
+
+/// MTP blocks follow the layers: a layer number past the last is one of them.
+pub(crate) fn named(block: Block, layers: u16) -> Block {
+    match block {
+        Block::Layer(l) if l >= layers => Block::Mtp(l - layers),
+        other => other,
     }
 }
 
@@ -45,7 +58,7 @@ pub(crate) fn block_name(block: Block) -> String {
 
 /// Place in op order over the whole model.
 pub(crate) fn order(site: Site, layers: u16) -> u64 {
-    let block = match site.block {
+    let block = match named(site.block, layers) {
         Block::Embed => 0,
         Block::Layer(l) => 1 + u64::from(l),
         Block::Head => 1 + u64::from(layers),

@@ -40,7 +40,7 @@ impl Subject {
         match self.stock {
             Stock::None => Claims::F32,
             Stock::Official => Claims::Official,
-            Stock::Sglang => Claims::Sglang,
+            Stock::Sglang | Stock::SglangSm120 => Claims::Sglang,
             Stock::Vllm => Claims::Vllm,
         }
     }

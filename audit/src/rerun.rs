@@ -1,37 +1,38 @@
 //! The same engine once more, on its own streams: how far two runs of it are apart is its noise.
 
 use karat_bundle::TapRow;
-use karat_seam::{Block, Error as SeamError, Lane, Path, Recorder, Result as SeamResult, Site, Streams, Tap};
+use karat_seam::{Error as SeamError, Lane, Path, Recorder, Result as SeamResult, Site, Tap};
 
 use crate::Result;
 use crate::lockstep::{Walk, follows_slots, not_state};
 use crate::pass::input;
 
-/// Runs one block of candidate `i`'s rerun, where there is one, and keeps what it showed.
-pub(crate) fn block(walk: &mut Walk<'_, '_>, i: usize, block: Block) -> Result<()> {
-    let candidate = &walk.setup.candidates[i];
-    let Some(path) = candidate.rerun else { return Ok(()) };
-    let own = walk.runners[i].again.0.take();
-    let mut seen = if block == Block::Head { Recorder::all() } else { not_state() };
-    let next = if block == Block::Embed {
-        supported(path.embed(&mut seen))?
-    } else {
-        let x = input(candidate, own.as_ref(), walk.x.values()?);
-        run(path, block, &x, &mut seen)?
-    };
+/// Embeds once more for candidate `i`, where it has a rerun.
+pub(crate) fn embed(walk: &mut Walk<'_, '_>, i: usize) -> Result<()> {
+    let Some(path) = walk.setup.candidates[i].rerun else { return Ok(()) };
+    let mut seen = not_state();
+    let next = supported(path.embed(&mut seen))?;
     walk.runners[i].again = (next, Some(seen));
     Ok(())
 }
 
-fn run(path: &dyn Path, block: Block, x: &Streams, seen: &mut Recorder) -> Result<Option<Streams>> {
-    let mut lanes = [Lane::new(x, seen)];
-    let ran = match block {
-        Block::Layer(l) => path.layer(l).and_then(|layer| layer.run(&mut lanes)),
-        _ => path.head(&mut lanes).map(|_| ()),
-    };
-    supported(ran)?;
+/// Runs one block of candidate `i`'s rerun, where there is one, and keeps what it showed.
+pub(crate) fn block(
+    walk: &mut Walk<'_, '_>,
+    i: usize,
+    mut seen: Recorder,
+    run: impl FnOnce(&dyn Path, &mut [Lane<'_>]) -> SeamResult<()>,
+) -> Result<()> {
+    let candidate = &walk.setup.candidates[i];
+    let Some(path) = candidate.rerun else { return Ok(()) };
+    let own = walk.runners[i].again.0.take();
+    let x = input(candidate, own.as_ref(), walk.x.values()?);
+    let mut lanes = [Lane::new(&x, &mut seen)];
+    supported(run(path, &mut lanes))?;
     let [lane] = lanes;
-    Ok(lane.out.map(|out| out.streams))
+    let next = lane.out.map(|out| out.streams);
+    walk.runners[i].again = (next, Some(seen));
+    Ok(())
 }
 
 /// What a trace does not hold is none.

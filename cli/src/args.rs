@@ -116,7 +116,7 @@ pub(crate) struct Audit {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, sglang-sm120, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
     /// Speed patches: all (the default set), none, or names with commas between (NAME:option=value sets an option)
@@ -129,6 +129,9 @@ pub(crate) struct Audit {
     /// after-abort, after-evict, after-transfer, decoded, batched, graph-replayed, speculative) to compare histories
     #[arg(long, value_name = "HISTORY")]
     pub(crate) histories: Option<String>,
+    /// Tokens a page where histories are compared: a multiple of the model's compression ratios; 256 for the released model
+    #[arg(long, value_name = "TOKENS", requires = "histories")]
+    pub(crate) page: Option<usize>,
     /// Where to compute: auto or cpu
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
@@ -200,7 +203,7 @@ pub(crate) struct Recall {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
-    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, sglang-sm120, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     pub(crate) stock: Option<String>,
     /// Speed patches, all of them at once: all (the default set), none, or names with commas between
@@ -339,6 +342,9 @@ pub(crate) enum Model {
         /// Seed of the weights
         #[arg(long, value_name = "N", default_value_t = crate::model::SEED)]
         seed: u64,
+        /// Format of the routed experts: mxfp4 (as released) or nvfp4, of which golden is the NVFP4 bytes dequantised
+        #[arg(long, value_name = "FORMAT", default_value = "mxfp4")]
+        experts: String,
         /// The new folder
         #[arg(long, value_name = "DIR")]
         out: PathBuf,

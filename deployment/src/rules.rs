@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::data::{Change, Effect, Rule, data};
 use crate::effective::{Effective, How};
-use crate::evidence::Evidence;
+use crate::evidence::{Evidence, Kind};
 use crate::facts::{Fact, Facts};
 use crate::report::{
     Claim, Conflict, Contradiction, Note, PatchRow, Report, Requested, Seen, Setting, SourceSeen, State, Verdict,
@@ -24,7 +24,7 @@ pub(crate) fn judge(mut facts: Facts, contracts: &[&str], conflicts: &[(&str, &s
     let requested_inert = patches.iter().any(|r| r.requested == Requested::Yes && r.state == State::Inert);
     let verdict = if requested_inert || !contradictions.is_empty() {
         Verdict::Fail
-    } else if patches.iter().all(|r| r.state == State::Unknown) {
+    } else if is_other_process(&facts) || patches.iter().all(|r| r.state == State::Unknown) {
         Verdict::Unproven
     } else {
         Verdict::Pass
@@ -42,6 +42,11 @@ pub(crate) fn judge(mut facts: Facts, contracts: &[&str], conflicts: &[(&str, &s
         notes: facts.notes.clone(),
         diff: facts.diff.clone(),
     }
+}
+
+/// True when a process was looked at and nothing shows that it is a server: what it has not set is no setting.
+fn is_other_process(facts: &Facts) -> bool {
+    facts.sources.iter().any(|(kind, _)| *kind == Kind::Process) && facts.about("engine").is_empty()
 }
 
 /// Whether a rule holds, with what speaks for it; `None` when a setting that decides it isn't known.

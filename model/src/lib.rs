@@ -20,4 +20,4 @@ pub mod verify;
 pub use checkpoint::Checkpoint;
 pub use config::Config;
 pub use error::{Error, ErrorKind, Plain, Result};
-pub use new::{Geometry, new_model, words_json, write_model};
+pub use new::{Experts, Geometry, new_model, new_model_with, words_json, write_model};

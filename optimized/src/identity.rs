@@ -39,7 +39,7 @@ impl Optimized {
     /// The hash without the rules that layer `l` does not read: those of the head; of the indexer where there is none;
     /// of the compressors where there are none. A changed patch keeps the layers before it acts.
     pub(crate) fn identity_of_layer(&self, l: u16) -> [u8; 32] {
-        let kind = self.config().layers.get(usize::from(l)).copied();
+        let kind = self.config().layers.iter().chain(&self.config().mtp).nth(usize::from(l)).copied();
         self.hash(|phase| without_unread(*self.resolved.rules(phase), kind))
     }
 }

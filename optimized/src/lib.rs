@@ -21,10 +21,10 @@ pub mod serving;
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
 pub use patch_sets::PatchSets;
-pub use patches::{Claim, DEFAULT_PATCHES, Patch, PatchOption, Risk, patches};
+pub use patches::{Claim, DEFAULT_PATCHES, Given, Patch, PatchOption, Risk, patches};
 pub use plan::{
     ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Plan,
-    Product, Profile, QueryNorm, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
+    Product, Profile, QueryNorm, RouteWeight, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
 };
 pub use probe::{Effect, Open, Probe, probes};
 pub use serving::{Coverage, History, PatchCoverage};

@@ -2,11 +2,11 @@
 //! a window of its own, and a head of its own over the shared table.
 
 use karat_model::{Checkpoint, Result};
-use karat_seam::{Block, Error, Lane, Streams, Tap, Tensor};
+use karat_seam::{Block, Error, Lane, LayerOut, Streams, Tap, Tensor};
 
 use crate::Optimized;
 use crate::arith::round_rows;
-use crate::layer::{Resident, run_lanes, vector};
+use crate::layer::vector;
 use crate::linear::Linear;
 use crate::ops::norm::rms_norm;
 use crate::optimized::HeadWeights;
@@ -21,9 +21,9 @@ struct InputWeights {
 }
 
 impl InputWeights {
-    fn load(checkpoint: &Checkpoint, plan: &Resolved, i: u16) -> Result<Self> {
+    fn load(checkpoint: &Checkpoint, plans: &[&Resolved], i: u16) -> Result<Self> {
         let d = checkpoint.config().hidden_size;
-        let linear = |name: &str| Linear::load(checkpoint, &format!("mtp.{i}.{name}"), &distinct(&[plan], |r| r.dense));
+        let linear = |name: &str| Linear::load(checkpoint, &format!("mtp.{i}.{name}"), &distinct(plans, |r| r.dense));
         let norm = |name: &str| vector(checkpoint, &format!("mtp.{i}.{name}.weight"), d);
         Ok(Self { e_proj: linear("e_proj")?, h_proj: linear("h_proj")?, enorm: norm("enorm")?, hnorm: norm("hnorm")? })
     }
@@ -49,45 +49,50 @@ impl InputWeights {
     }
 }
 
+/// The input of block `i` of paths that share its weights, `paths[n]` on `lanes[n]`: the streams that enter the head, and
+/// the id at the position after each row. Fills `lane.out`.
+pub(crate) fn input_lanes(
+    paths: &[&Optimized],
+    i: u16,
+    lanes: &mut [Lane<'_>],
+    next: &[u32],
+) -> karat_seam::Result<()> {
+    let Some(first) = paths.first() else { return Ok(()) };
+    let config = first.config();
+    first.check_mtp(i)?;
+    if let Some(path) = paths.iter().find(|path| next.len() != path.schedule.rows.len()) {
+        let (expected, found) = (vec![path.schedule.rows.len()], vec![next.len()]);
+        return Err(Error::Shape { at: format!("mtp.{i}: next ids"), expected, found });
+    }
+    if let Some(id) = next.iter().find(|id| **id as usize >= config.vocab_size) {
+        return Err(Error::Request(format!("mtp.{i}: next id {id} is past the vocabulary")));
+    }
+    let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
+    let weights = InputWeights::load(&first.checkpoint, &plans, i).map_err(Error::source)?;
+    for (path, lane) in paths.iter().zip(lanes) {
+        let streams = path.mtp_streams(&weights, Block::Mtp(i), lane, next)?;
+        lane.out = Some(LayerOut { streams });
+    }
+    Ok(())
+}
+
+/// The head of block `i` of paths that share its weights, on the streams that leave its layer. Logits `[rows,V]` a lane.
+pub(crate) fn head_lanes(paths: &[&Optimized], i: u16, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
+    let Some(first) = paths.first() else { return Ok(Vec::new()) };
+    first.check_mtp(i)?;
+    let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
+    let head = HeadWeights::load(&first.checkpoint, &plans, &format!("mtp.{i}.")).map_err(Error::source)?;
+    let of = paths.iter().zip(lanes);
+    of.map(|(path, lane)| path.head_rows(&head, Block::Mtp(i), lane.x, &mut *lane.see)).collect()
+}
+
 impl Optimized {
-    /// Block `i` on the streams that enter the head, with the id at the position after each row: logits `[rows,V]` a lane.
-    pub(crate) fn mtp_lanes(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
-        let config = self.config();
-        if usize::from(i) >= config.mtp.len() {
-            return Err(Error::Unsupported { what: format!("mtp.{i}"), by: karat_seam::Path::name(self) });
-        }
-        if next.len() != self.schedule.rows.len() {
-            let (expected, found) = (vec![self.schedule.rows.len()], vec![next.len()]);
-            return Err(Error::Shape { at: format!("mtp.{i}: next ids"), expected, found });
-        }
-        if let Some(id) = next.iter().find(|id| **id as usize >= config.vocab_size) {
-            return Err(Error::Request(format!("mtp.{i}: next id {id} is past the vocabulary")));
-        }
-        let weights = InputWeights::load(&self.checkpoint, &self.resolved, i).map_err(Error::source)?;
-        let layer = config.num_hidden_layers() as u16 + i;
-        let block = Resident::load(self, layer).map_err(Error::source)?;
-        let plans = [&self.resolved];
-        let head = HeadWeights::load(&self.checkpoint, &plans, &format!("mtp.{i}.")).map_err(Error::source)?;
-        let mut inputs = Vec::new();
-        for lane in lanes.iter_mut() {
-            inputs.push(self.mtp_input(&weights, Block::Mtp(i), lane, next)?);
-        }
-        let mut inner: Vec<Lane<'_>> = lanes
-            .iter_mut()
-            .zip(&inputs)
-            .map(|(lane, x)| Lane { kv: lane.kv, routing: lane.routing, ..Lane::new(x, &mut *lane.see) })
-            .collect();
-        run_lanes(&vec![&block; inner.len()], &mut inner)?;
-        let missing = || Error::Request(format!("mtp.{i} gave no streams"));
-        let outs: Vec<Streams> = inner
-            .into_iter()
-            .map(|lane| lane.out.map(|out| out.streams).ok_or_else(missing))
-            .collect::<karat_seam::Result<_>>()?;
-        let logits = outs.iter().zip(lanes).map(|(x, lane)| self.head_rows(&head, Block::Mtp(i), x, &mut *lane.see));
-        logits.collect()
+    fn check_mtp(&self, i: u16) -> karat_seam::Result<()> {
+        let missing = || Error::Unsupported { what: format!("mtp.{i}"), by: karat_seam::Path::name(self) };
+        self.config().mtp.get(usize::from(i)).map(|_| ()).ok_or_else(missing)
     }
 
-    fn mtp_input(
+    fn mtp_streams(
         &self,
         w: &InputWeights,
         block: Block,
@@ -108,7 +113,9 @@ impl Optimized {
             round_rows(rules.store.rounds(), &mut e);
             self.taps(&mut *lane.see, block, segment).show(Tap::Embed, &mut e)?;
             let h = &h[segment.rows.start * hc * d..segment.rows.end * hc * d];
-            out.extend(w.apply(rules, (d, hc, config.rms_norm_eps as f32), e, h));
+            let mut x = w.apply(rules, (d, hc, config.rms_norm_eps as f32), e, h);
+            self.taps(&mut *lane.see, block, segment).show(Tap::In, &mut x)?;
+            out.extend(x);
         }
         Ok(Streams { data: Tensor::f32(lane.x.data.shape.clone(), out), rows: lane.x.rows.clone() })
     }

@@ -8,6 +8,7 @@ use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, S
 
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
+use crate::mtp::{head_lanes, input_lanes};
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
 use crate::ops::rope::Rope;
@@ -202,6 +203,15 @@ impl Optimized {
         Ok(Streams { data: Tensor::f32([rows.len(), hc, d], out), rows })
     }
 
+    /// Refuses a layer past the last; MTP blocks follow the layers.
+    pub(crate) fn check_layer(&self, l: u16) -> karat_seam::Result<()> {
+        let blocks = self.blocks();
+        if l < blocks.layers + blocks.mtp {
+            return Ok(());
+        }
+        Err(karat_seam::Error::Request(format!("layer {l} of {}", blocks.layers)))
+    }
+
     pub(crate) fn head_lane(&self, w: &HeadWeights, lane: &mut Lane<'_>) -> karat_seam::Result<Tensor> {
         self.head_rows(w, Block::Head, lane.x, &mut *lane.see)
     }
@@ -295,9 +305,7 @@ impl Path for Optimized {
     }
 
     fn layer(&self, l: u16) -> karat_seam::Result<Box<dyn Layer + '_>> {
-        if l >= self.blocks().layers {
-            return Err(karat_seam::Error::Request(format!("layer {l} of {}", self.blocks().layers)));
-        }
+        self.check_layer(l)?;
         let layer = self.pool().install(|| Resident::load(self, l)).map_err(karat_seam::Error::source)?;
         Ok(Box::new(layer))
     }
@@ -309,7 +317,13 @@ impl Path for Optimized {
         })
     }
 
-    fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<Vec<Tensor>> {
-        self.pool().install(|| self.mtp_lanes(i, lanes, next))
+    fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<()> {
+        let paths = vec![self; lanes.len()];
+        self.pool().install(|| input_lanes(&paths, i, lanes, next))
+    }
+
+    fn mtp_head(&self, i: u16, lanes: &mut [Lane<'_>]) -> karat_seam::Result<Vec<Tensor>> {
+        let paths = vec![self; lanes.len()];
+        self.pool().install(|| head_lanes(&paths, i, lanes))
     }
 }

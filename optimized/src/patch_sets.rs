@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use karat_model::{Checkpoint, Result};
-use karat_seam::{Error, Lane, Path as _, Requests, Together};
+use karat_seam::{Error, Lane, Requests, Together};
 
 use crate::layer::{LayerWeights, Resident, run_lanes};
+use crate::mtp::{head_lanes, input_lanes};
 use crate::optimized::{HeadWeights, Shared};
 use crate::plan::Resolved;
 use crate::{Optimized, Plan};
@@ -57,9 +58,7 @@ impl Together for PatchSets {
     fn layer(&self, l: u16, members: &[usize], lanes: &mut [Lane<'_>]) -> karat_seam::Result<()> {
         let paths = self.members(members, lanes.len())?;
         let Some(first) = paths.first() else { return Ok(()) };
-        if l >= first.blocks().layers {
-            return Err(Error::Request(format!("layer {l} of {}", first.blocks().layers)));
-        }
+        first.check_layer(l)?;
         let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
         first.pool().install(|| {
             let loads = &self.shared.loads;
@@ -78,5 +77,17 @@ impl Together for PatchSets {
             let w = HeadWeights::load(&first.checkpoint, &plans, "").map_err(Error::source)?;
             paths.iter().zip(lanes).try_for_each(|(path, lane)| path.head_lane(&w, lane).map(|_| ()))
         })
+    }
+
+    fn mtp_input(&self, i: u16, members: &[usize], lanes: &mut [Lane<'_>], next: &[u32]) -> karat_seam::Result<()> {
+        let paths = self.members(members, lanes.len())?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        first.pool().install(|| input_lanes(&paths, i, lanes, next))
+    }
+
+    fn mtp_head(&self, i: u16, members: &[usize], lanes: &mut [Lane<'_>]) -> karat_seam::Result<()> {
+        let paths = self.members(members, lanes.len())?;
+        let Some(first) = paths.first() else { return Ok(()) };
+        first.pool().install(|| head_lanes(&paths, i, lanes).map(|_| ()))
     }
 }

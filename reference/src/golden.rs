@@ -6,11 +6,12 @@ use std::sync::Arc;
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error as ModelError};
 use karat_seam::{
-    Block, Blocks, Error, Kv, Lane, Layer, Path, Requests, Result, Routing, RowId, Streams, Tap, Tensor, Visitor,
+    Block, Blocks, Error, Kv, Lane, Layer, LayerOut, Path, Requests, Result, Routing, RowId, Streams, Tap, Tensor,
+    Visitor,
 };
 use sha2::{Digest, Sha256};
 
-use crate::block::{Part, Resident};
+use crate::block::Part;
 use crate::eye::Eye;
 use crate::layer::{GoldenLayer, ids_of, sequences, streams_of, visitors};
 use crate::linalg::{Isa, NUMERICS_VERSION, Pool, Real};
@@ -97,10 +98,15 @@ impl Golden {
         Loader::new(&self.checkpoint, prefix)
     }
 
-    /// A layer's weights. `keep` holds every expert once decoded.
+    /// A layer's weights; MTP blocks follow the layers. `keep` holds every expert once decoded.
     pub(crate) fn block<T: Real>(&self, l: usize, keep: bool) -> Result<BlockWeights<'_, T>> {
-        let kind = *self.config().layers.get(l).ok_or_else(|| self.missing(format!("layer {l}")))?;
-        let load = || self.loader(format!("layers.{l}")).block(kind, self.config().is_hash_layer(l), keep);
+        let (layers, mtp) = (&self.config().layers, &self.config().mtp);
+        let kind = layers.iter().chain(mtp).nth(l).ok_or_else(|| self.missing(format!("layer {l}")))?;
+        let (name, hash) = match l.checked_sub(layers.len()) {
+            None => (format!("layers.{l}"), self.config().is_hash_layer(l)),
+            Some(i) => (format!("mtp.{i}"), false),
+        };
+        let load = || self.loader(name).block(*kind, hash, keep);
         self.pool.install(load).map_err(Error::source)
     }
 
@@ -169,15 +175,18 @@ impl Golden {
         Ok(logits)
     }
 
-    fn head_typed<T: Real>(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        let w = self.loader("").head::<T>().map_err(Error::source)?;
+    fn model_head<T: Real>(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+        self.head_typed(Block::Head, &self.loader("").head::<T>().map_err(Error::source)?, lanes)
+    }
+
+    fn head_typed<T: Real>(&self, block: Block, w: &HeadWeights<T>, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
         let mut inputs = Vec::new();
         for lane in lanes.iter() {
             let rows = &*lane.x.rows;
             // Rows don't meet in the head: they may begin anywhere.
             inputs.push(HeadLane { rows, ranges: sequences(rows, true)?, h: self.streams(lane.x)? });
         }
-        let logits = self.head_lanes(Block::Head, &w, &self.head_table()?, &mut visitors(lanes), &inputs)?;
+        let logits = self.head_lanes(block, w, &self.head_table()?, &mut visitors(lanes), &inputs)?;
         Ok(self.logits(logits))
     }
 
@@ -191,46 +200,40 @@ impl Golden {
         T::values(&x.data, "streams")
     }
 
-    fn mtp_typed<T: Real>(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<Vec<Tensor>> {
+    fn mtp_input_typed<T: Real>(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<()> {
         let (ctx, c) = (self.ctx(), self.config());
-        let kind = *c.mtp.get(usize::from(i)).ok_or_else(|| self.missing(format!("mtp.{i}")))?;
+        if usize::from(i) >= c.mtp.len() {
+            return Err(self.missing(format!("mtp.{i}")));
+        }
         check_ids(c, next, 0).map_err(|e| Error::source(e.at("next ids")))?;
-        let loader = self.loader(format!("mtp.{i}"));
-        let input = loader.mtp::<T>().map_err(Error::source)?;
-        let weights = loader.block::<T>(kind, false, false).map_err(Error::source)?;
-        let head = loader.head::<T>().map_err(Error::source)?;
+        let input = self.loader(format!("mtp.{i}")).mtp::<T>().map_err(Error::source)?;
         let block = Block::Mtp(i);
         let stride = c.hc_mult * c.hidden_size;
-        let index = c.num_hidden_layers() as u16 + i;
-        let inputs: Vec<&Streams> = lanes.iter().map(|lane| lane.x).collect();
-        let mut parts = Vec::new();
-        for (l, lane) in lanes.iter_mut().enumerate() {
+        for lane in lanes {
             if next.len() != lane.x.rows.len() {
                 let (found, expected) = (vec![next.len()], vec![lane.x.rows.len()]);
                 return Err(Error::Shape { at: format!("mtp.{i}: next ids"), expected, found });
             }
-            let h = self.streams::<T>(inputs[l])?;
-            for range in sequences(&inputs[l].rows, false)? {
-                let rows = &inputs[l].rows[range.clone()];
+            let h = self.streams::<T>(lane.x)?;
+            let mut out = Vec::with_capacity(h.len());
+            for range in sequences(&lane.x.rows, false)? {
+                let rows = &lane.x.rows[range.clone()];
                 let e: Vec<T> = self.embed_rows(block, rows, &next[range.clone()], &mut *lane.see)?;
-                let h = mtp_input(ctx, &input, &e, &h[range.start * stride..range.end * stride]);
-                parts.push(Part::new(l, rows, &[], (lane.kv, lane.routing), index, h));
+                let mut x = mtp_input(ctx, &input, &e, &h[range.start * stride..range.end * stride]);
+                Eye { see: &mut *lane.see, block, rows }.tap(Tap::In, &[c.hc_mult, c.hidden_size], &mut x)?;
+                out.extend(x);
             }
+            lane.out = Some(LayerOut { streams: streams_of(lane.x.rows.clone(), c, out) });
         }
-        let mut sees = visitors(lanes);
-        let resident = Resident { ctx, rope: self.rope(kind), block, weights: &weights };
-        resident.run(&mut sees, &mut parts)?;
-        let mut h = vec![Vec::new(); sees.len()];
-        for part in parts {
-            part.state.show(&mut *sees[part.lane], block, part.rows, ctx.config)?;
-            h[part.lane].extend(part.h);
+        Ok(())
+    }
+
+    fn mtp_head_typed<T: Real>(&self, i: u16, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+        if usize::from(i) >= self.config().mtp.len() {
+            return Err(self.missing(format!("mtp.{i}")));
         }
-        let mut heads = Vec::new();
-        for (x, h) in inputs.iter().zip(&h) {
-            heads.push(HeadLane { rows: &x.rows, ranges: sequences(&x.rows, false)?, h });
-        }
-        let logits = self.head_lanes(block, &head, &self.head_table()?, &mut sees, &heads)?;
-        Ok(self.logits(logits))
+        let w = self.loader(format!("mtp.{i}")).head::<T>().map_err(Error::source)?;
+        self.head_typed(Block::Mtp(i), &w, lanes)
     }
 
     fn logits<T: Real>(&self, lanes: Vec<Vec<T>>) -> Vec<Tensor> {
@@ -329,15 +332,22 @@ impl Path for Golden {
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
         self.pool.install(|| match self.mode {
-            Mode::F32 => self.head_typed::<f32>(lanes),
-            Mode::F64 => self.head_typed::<f64>(lanes),
+            Mode::F32 => self.model_head::<f32>(lanes),
+            Mode::F64 => self.model_head::<f64>(lanes),
         })
     }
 
-    fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<Vec<Tensor>> {
+    fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<()> {
         self.pool.install(|| match self.mode {
-            Mode::F32 => self.mtp_typed::<f32>(i, lanes, next),
-            Mode::F64 => self.mtp_typed::<f64>(i, lanes, next),
+            Mode::F32 => self.mtp_input_typed::<f32>(i, lanes, next),
+            Mode::F64 => self.mtp_input_typed::<f64>(i, lanes, next),
+        })
+    }
+
+    fn mtp_head(&self, i: u16, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+        self.pool.install(|| match self.mode {
+            Mode::F32 => self.mtp_head_typed::<f32>(i, lanes),
+            Mode::F64 => self.mtp_head_typed::<f64>(i, lanes),
         })
     }
 }

@@ -26,7 +26,11 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
 
     /// A lane with given KV may begin behind position 0: its rows go on from what the view holds.
     fn run_lanes(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let (ctx, block) = (self.golden.ctx(), Block::Layer(self.l));
+        let ctx = self.golden.ctx();
+        let block = match self.l.checked_sub(ctx.config.layers.len() as u16) {
+            None => Block::Layer(self.l),
+            Some(i) => Block::Mtp(i),
+        };
         let stride = ctx.config.hc_mult * ctx.config.hidden_size;
         let inputs: Vec<&Streams> = lanes.iter().map(|lane| lane.x).collect();
         let mut parts = Vec::new();

@@ -1,7 +1,7 @@
 //! The trait that golden, contracts, kernels and imported traces implement.
 
 use crate::{Error, Op};
-use crate::{Lane, OpSpec, Phase, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
+use crate::{Lane, LayerOut, OpSpec, Phase, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
 
 /// How many blocks a path has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,16 +40,44 @@ pub trait Path: Sync {
     /// Embeds every row of the path's schedule: streams `[rows, hc, D]`. Taps: `embed`.
     fn embed(&self, see: &mut dyn Visitor) -> Result<Streams>;
 
-    /// Loads a layer; its weights stay resident until the returned value is dropped.
+    /// Loads a layer; its weights stay resident until the returned value is dropped. MTP blocks follow the layers, as in
+    /// [`crate::Choices`]: such a number is block `mtp.i` between its input and its head.
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>>;
 
     /// Final head: logits `[rows, V]` a lane. Taps: `h_final`, `head.collapsed`, `logits`.
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>>;
 
-    /// MTP block `i` on the streams that enter the head: logits `[rows, V]` a lane. `next` holds, for each row, the id
-    /// at the next position. Taps: `mtp.i.*`.
-    fn mtp(&self, i: u16, _lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<Vec<Tensor>> {
+    /// The streams that enter MTP block `i`, out of those that enter the head; fills `lane.out`. `next` holds, for each
+    /// row, the id at the next position (spec 2.14). Taps: `mtp.i.embed`, `mtp.i.in`.
+    fn mtp_input(&self, i: u16, _lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<()> {
         Err(Error::Unsupported { what: format!("mtp.{i}"), by: self.name() })
+    }
+
+    /// Head of MTP block `i` on the streams that leave its layer: logits `[rows, V]` a lane. Taps: `mtp.i.h_final`,
+    /// `mtp.i.head.collapsed`, `mtp.i.logits`.
+    fn mtp_head(&self, i: u16, _lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+        Err(Error::Unsupported { what: format!("mtp.{i}"), by: self.name() })
+    }
+
+    /// MTP block `i` in one piece, on the streams that enter the head: its input, its layer, its head. Logits `[rows, V]`
+    /// a lane. Taps: `mtp.i.*`.
+    fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], next: &[u32]) -> Result<Vec<Tensor>> {
+        let left = |lane: Option<LayerOut>| match lane {
+            Some(out) => Ok(out.streams),
+            None => Err(Error::Request(format!("mtp.{i} gave no streams"))),
+        };
+        self.mtp_input(i, lanes, next)?;
+        let entered: Vec<Streams> = lanes.iter_mut().map(|lane| left(lane.out.take())).collect::<Result<_>>()?;
+        let mut inner: Vec<Lane<'_>> = lanes
+            .iter_mut()
+            .zip(&entered)
+            .map(|(lane, x)| Lane { kv: lane.kv, routing: lane.routing, ..Lane::new(x, &mut *lane.see) })
+            .collect();
+        self.layer(self.blocks().layers + i)?.run(&mut inner)?;
+        let outs: Vec<Streams> = inner.into_iter().map(|lane| left(lane.out)).collect::<Result<_>>()?;
+        let mut ends: Vec<Lane<'_>> =
+            lanes.iter_mut().zip(&outs).map(|(lane, x)| Lane::new(x, &mut *lane.see)).collect();
+        self.mtp_head(i, &mut ends)
     }
 
     /// The block as data.
@@ -66,6 +94,16 @@ pub trait Together: Sync {
 
     /// As [`Together::layer`], the final head.
     fn head(&self, members: &[usize], lanes: &mut [Lane<'_>]) -> Result<()>;
+
+    /// As [`Together::layer`], the input of MTP block `i`: see [`Path::mtp_input`]. All lanes have the same rows.
+    fn mtp_input(&self, i: u16, _members: &[usize], _lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<()> {
+        Err(Error::Unsupported { what: format!("mtp.{i}"), by: "these paths together".into() })
+    }
+
+    /// As [`Together::layer`], the head of MTP block `i`: see [`Path::mtp_head`].
+    fn mtp_head(&self, i: u16, _members: &[usize], _lanes: &mut [Lane<'_>]) -> Result<()> {
+        Err(Error::Unsupported { what: format!("mtp.{i}"), by: "these paths together".into() })
+    }
 }
 
 /// A resident layer.

@@ -48,6 +48,8 @@ names! {
     Tap {
         /// `[S,D]` token embeddings before they are copied into the streams.
         Embed = "embed",
+        /// `[S,hc,D]` streams that enter an MTP block, made of those that enter the head and of the next id (spec 2.14).
+        In = "in",
         /// `[S,hc]` mixing weights into the attention branch.
         HcAttnPre = "hc_attn.pre",
         /// `[S,hc]` weights of the attention branch's output.
@@ -171,7 +173,17 @@ impl Tap {
 
     /// True when the tensor holds the hyper-connection streams `[S,hc,D]`.
     pub fn is_streams(self) -> bool {
-        matches!(self, Self::HcAttnOut | Self::Out | Self::HFinal)
+        matches!(self, Self::In | Self::HcAttnOut | Self::Out | Self::HFinal)
+    }
+
+    /// True for what an MTP block has before its layer.
+    pub fn is_of_input(self) -> bool {
+        matches!(self, Self::Embed | Self::In)
+    }
+
+    /// True for what the head has, the model's or an MTP block's.
+    pub fn is_of_head(self) -> bool {
+        matches!(self, Self::HFinal | Self::HeadCollapsed | Self::Logits)
     }
 
     /// True when the last axis grows with the context (`[S,T]`).
@@ -230,11 +242,10 @@ impl FromStr for Site {
 impl Site {
     /// True when this block has such a tap.
     fn is_possible(self) -> bool {
-        let head = matches!(self.tap, Tap::HeadCollapsed | Tap::Logits | Tap::HFinal);
         match self.block {
             Block::Embed => self.tap == Tap::Embed,
-            Block::Head => head,
-            Block::Layer(_) => !head && self.tap != Tap::Embed,
+            Block::Head => self.tap.is_of_head(),
+            Block::Layer(_) => !self.tap.is_of_head() && !self.tap.is_of_input(),
             Block::Mtp(_) => true,
         }
     }

@@ -15,7 +15,7 @@ fn every_op_has_one_row_and_every_computed_tap_one_writer() {
     let written: Vec<Tap> = OpSpec::graph().iter().flat_map(|s| s.writes.iter().copied()).collect();
     assert_eq!(written.len(), written.iter().collect::<BTreeSet<_>>().len());
     for tap in Tap::ALL {
-        let input = matches!(tap, Tap::Embed | Tap::HFinal) || tap.is_state();
+        let input = matches!(tap, Tap::Embed | Tap::In | Tap::HFinal) || tap.is_state();
         assert_eq!(OpSpec::writer_of(*tap).is_none(), input, "{}", tap.name());
     }
 }
@@ -45,7 +45,10 @@ fn names_read_back() {
     assert_eq!("layers.12.attn.o".parse(), Ok(Site::layer(12, Tap::AttnO)));
     assert_eq!("state/layers.3.win_pos".parse(), Ok(Site::layer(3, Tap::StateWinPos)));
     assert_eq!("mtp.0.logits".parse(), Ok(Site { block: Block::Mtp(0), tap: Tap::Logits }));
-    for bad in ["layers.01.out", "layers.0.logits", "state.win", "layers.0.nope", "", "layers.99999.out"] {
+    assert_eq!("mtp.0.in".parse(), Ok(Site { block: Block::Mtp(0), tap: Tap::In }));
+    for bad in
+        ["layers.01.out", "layers.0.logits", "layers.0.in", "in", "state.win", "layers.0.nope", "", "layers.99999.out"]
+    {
         assert!(bad.parse::<Site>().is_err(), "{bad}");
     }
 }

@@ -90,8 +90,8 @@ fn a_decode_patch_without_a_decode_step_is_unproven() {
 
 #[test]
 fn every_row_of_a_stock_path_errs_as_its_roundings_cost() {
-    // Three plans on a model that none of them was made for: the derivation knows the formats alone.
-    for stock in [Stock::Official, Stock::Sglang, Stock::Vllm] {
+    // Four plans on a model that none of them was made for: the derivation knows the formats alone.
+    for stock in [Stock::Official, Stock::Sglang, Stock::SglangSm120, Stock::Vllm] {
         let bundle = run(stock, &[], requests(), 2);
         let derived: Vec<_> = bundle.taps.iter().filter(|r| r.derived.is_some_and(|d| d > 1e-4)).collect();
         assert!(derived.len() > 100, "{stock}: {}", derived.len());

@@ -2,11 +2,15 @@
 //! a context, keys, values and logits are those of the path's own cold run, bit for bit, and golden's within 1e-5. And a
 //! fault in the books, put in on purpose, is found in the numbers at its page, layer and position.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use karat_audit::{Checked, Checker, OfSequence};
 use karat_model::{Checkpoint, new_model};
-use karat_optimized::serving::{Action, Event, Geometry, Part, Piece, Pool, Program, Row, Script, Served, Setup, Work};
+use karat_optimized::serving::{
+    Action, Event, Geometry, Layout, PageRow, Paged, Part, Piece, Pool, Program, Row, Script, Served, Setup, Watch,
+    Work,
+};
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_seam::{NoTaps, Phase, Requests, Sequence};
 use karat_tests::{bits, cold_run};
@@ -132,12 +136,54 @@ fn pages_change_no_bit_of_a_cold_run() {
         let plain = Optimized::new(mini(), requests.clone(), plan(stock), 2).unwrap();
         let script = Served::Cold.script(&requests, geometry(), 9);
         let program = script.program().unwrap();
-        let paged = karat_optimized::serving::Paged { name: "cold".into(), geometry: geometry(), program, watch: None };
+        let paged = Paged { name: "cold".into(), geometry: geometry(), program, watch: None };
         let paged = Optimized::serve(mini(), requests.clone(), plan(stock), paged, 2).unwrap();
         let (_, want) = cold_run(&plain, &mut NoTaps).unwrap();
         let (_, got) = cold_run(&paged, &mut NoTaps).unwrap();
         assert_eq!(bits(&got), bits(&want), "{stock}");
     }
+}
+
+/// Keeps every kv row that a run writes as the bytes of its page, and holds what a run reads against them.
+#[derive(Default)]
+struct Records(std::sync::Mutex<(BTreeMap<(u16, Part, u32), Vec<u8>>, usize)>);
+
+/// Layout and unrotated channels of the rows of a part; `None` where rows are no such record.
+fn record_of(part: Part) -> Option<(Layout, usize)> {
+    let config = mini().config().clone();
+    let is_record = matches!(part, Part::Window | Part::CsaEntries | Part::HcaEntries);
+    is_record.then(|| (Layout::of(part, &config, &geometry()), config.nope_head_dim()))
+}
+
+impl Watch for Records {
+    fn wrote(&self, row: &PageRow<'_>) {
+        let (Some((layout, nope)), Some((page, at))) = (record_of(row.part), row.at) else { return };
+        let mut kept = self.0.lock().unwrap();
+        let bytes = kept.0.entry((row.layer, row.part, page)).or_insert_with(|| vec![0; layout.stride()]);
+        layout.write_kv(bytes, at, nope, row.values).expect("the profile stores what its record holds");
+    }
+
+    fn read(&self, row: &PageRow<'_>) {
+        let (Some((layout, nope)), Some((page, at))) = (record_of(row.part), row.at) else { return };
+        let mut kept = self.0.lock().unwrap();
+        let bytes = &kept.0[&(row.layer, row.part, page)];
+        assert!(layout.read_kv(bytes, at, nope) == row.values, "layer {}, {:?}, page {page}", row.layer, row.part);
+        kept.1 += 1;
+    }
+}
+
+/// What attention reads under `official` is what an engine's page of 584-byte records (of this model's sizes) holds: every row,
+/// bit for bit, through an eviction and pages that are written again.
+#[test]
+fn an_engine_s_records_hold_the_rows() {
+    let requests = conversations();
+    let program = Served::AfterEvict.script(&requests, geometry(), 5).program().unwrap();
+    let records = Arc::new(Records::default());
+    let paged = Paged { name: "records".into(), geometry: geometry(), program, watch: Some(records.clone()) };
+    let path = Optimized::serve(mini(), requests, plan(Stock::Official), paged, 2).unwrap();
+    cold_run(&path, &mut NoTaps).unwrap();
+    let kept = records.0.lock().unwrap();
+    assert!(kept.0.len() > 20 && kept.1 > 1_000, "{} pages, {} rows read", kept.0.len(), kept.1);
 }
 
 /// Histories of up to three sequences that share beginnings, with all that can happen to them.

@@ -15,6 +15,7 @@ mod clean_candidate;
 mod contract_speed;
 mod control_equals_golden;
 mod decoders_equal;
+mod disagreements;
 mod docs;
 mod encoding;
 mod examination;

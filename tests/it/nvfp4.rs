@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use karat_audit::{Inputs, Job, Quiet, Subject};
 use karat_bundle::Bundle;
 use karat_model::checkpoint::Encoding;
-use karat_model::{Checkpoint, Geometry, new_model};
+use karat_model::{Checkpoint, Experts, Geometry, new_model, new_model_with};
 use karat_optimized::{History, Stock};
 use karat_reference::{Golden, Mode};
 use karat_seam::{NoTaps, Requests};
@@ -95,4 +95,9 @@ fn golden_of_an_nvfp4_checkpoint_is_its_bytes_dequantised() {
         assert_eq!(bundle.patches[0].state, "active", "{act}");
     }
     assert!(!says(&audit(&mxfp4, "mxfp4-moe")));
+    // A model that is made in NVFP4 from the same values is another model: its golden is what its own bytes say.
+    let made = open("made", new_model_with(Geometry::Mini, 3, Experts::Nvfp4));
+    assert!(logits(&made) != logits(&mxfp4));
+    let bundle = audit(&made, "nvfp4-moe");
+    assert!(says(&bundle) && bundle.patches[0].state == "active", "{:?}", bundle.run.notes);
 }

@@ -8,12 +8,12 @@ use karat_seam::{Layer, Op, Path, Requests, RowId, Sequence, Tap, Tensor};
 
 use crate::optimized_drive::{ids, optimized, tiny};
 
-const D: usize = 128;
-const HD: usize = 96;
-const DI: usize = 64;
+pub(crate) const D: usize = 128;
+pub(crate) const HD: usize = 96;
+pub(crate) const DI: usize = 64;
 
 /// The nearest bf16 value, ties to even.
-fn b(x: f64) -> f64 {
+pub(crate) fn b(x: f64) -> f64 {
     if x == 0.0 {
         return 0.0;
     }
@@ -29,14 +29,14 @@ fn ulp(x: f64) -> f64 {
     2f64.powi(x.abs().log2().floor() as i32 - 7)
 }
 
-fn e4m3(code: u8) -> f64 {
+pub(crate) fn e4m3(code: u8) -> f64 {
     let (e, m) = (i32::from((code >> 3) & 15), f64::from(code & 7));
     let v = if e == 0 { m / 512.0 } else { (1.0 + m / 8.0) * 2f64.powi(e - 7) };
     if code < 128 { v } else { -v }
 }
 
 /// Nearest value of a grid of non-negative numbers, ties to the even index.
-fn nearest(grid: &[f64], x: f64) -> f64 {
+pub(crate) fn nearest(grid: &[f64], x: f64) -> f64 {
     let a = x.abs();
     let i = grid.iter().enumerate().fold(0, |best, (i, g)| {
         let (d, old) = ((g - a).abs(), (grid[best] - a).abs());
@@ -46,7 +46,7 @@ fn nearest(grid: &[f64], x: f64) -> f64 {
 }
 
 /// Power-of-two block quantisation to a grid (spec 2.12).
-fn quantised(x: &[f64], block: usize, grid: &[f64], floor: f64) -> Vec<f64> {
+pub(crate) fn quantised(x: &[f64], block: usize, grid: &[f64], floor: f64) -> Vec<f64> {
     let top = grid[grid.len() - 1];
     x.chunks(block)
         .flat_map(|x| {
@@ -57,17 +57,17 @@ fn quantised(x: &[f64], block: usize, grid: &[f64], floor: f64) -> Vec<f64> {
         .collect()
 }
 
-fn q8(x: &[f64], block: usize) -> Vec<f64> {
+pub(crate) fn q8(x: &[f64], block: usize) -> Vec<f64> {
     let grid: Vec<f64> = (0..0x7f).map(e4m3).collect();
     quantised(x, block, &grid, 1e-4)
 }
 
-fn q4(x: &[f64]) -> Vec<f64> {
+pub(crate) fn q4(x: &[f64]) -> Vec<f64> {
     quantised(x, 32, &[0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], 6.0 * 2f64.powi(-126))
 }
 
 /// A weight in f64, rows first.
-fn weight(c: &Checkpoint, name: &str) -> Vec<Vec<f64>> {
+pub(crate) fn weight(c: &Checkpoint, name: &str) -> Vec<Vec<f64>> {
     let w = c.linear(name).unwrap();
     let fp4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let code = |r: usize, k: usize| match w.data.dtype {
@@ -92,7 +92,7 @@ fn weight(c: &Checkpoint, name: &str) -> Vec<Vec<f64>> {
     (0..w.rows).map(|r| (0..w.cols).map(|k| code(r, k) * scale(r, k)).collect()).collect()
 }
 
-fn plain(c: &Checkpoint, name: &str) -> Vec<f64> {
+pub(crate) fn plain(c: &Checkpoint, name: &str) -> Vec<f64> {
     let t = c.tensor(name).unwrap();
     match t.dtype {
         Dtype::F32 => t.bytes.chunks(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect(),
@@ -101,16 +101,16 @@ fn plain(c: &Checkpoint, name: &str) -> Vec<f64> {
     }
 }
 
-fn times(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
+pub(crate) fn times(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
     w.iter().map(|row| row.iter().zip(x).map(|(a, b)| a * b).sum()).collect()
 }
 
-fn stored(x: Vec<f64>) -> Vec<f64> {
+pub(crate) fn stored(x: Vec<f64>) -> Vec<f64> {
     x.into_iter().map(b).collect()
 }
 
 /// FP8 (or FP4-weight) linear: Q8 activations, one rounding at the end.
-fn lin(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
+pub(crate) fn lin(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
     stored(times(w, &q8(x, 128)))
 }
 
@@ -120,7 +120,12 @@ fn rms_norm(x: &[f64], w: &[f64]) -> Vec<f64> {
 }
 
 /// Rotation of the last 32 dims at f32 angles; YaRN with low 7 and high 13 (spec section 7) on compressed layers.
-fn rope(x: &mut [f64], position: u32, compressed: bool, inverse: bool) {
+pub(crate) fn rope(x: &mut [f64], position: u32, compressed: bool, inverse: bool) {
+    rope_as(x, position, compressed, inverse, |turn| f64::from(turn as f32));
+}
+
+/// The same with sine and cosine as `turn` leaves them.
+pub(crate) fn rope_as(x: &mut [f64], position: u32, compressed: bool, inverse: bool, turn: fn(f64) -> f64) {
     let start = x.len() - 32;
     for i in 0..16 {
         let base: f64 = if compressed { 160_000.0 } else { 10_000.0 };
@@ -130,7 +135,7 @@ fn rope(x: &mut [f64], position: u32, compressed: bool, inverse: bool) {
             f = f / 16.0 * (1.0 - g) + f * g;
         }
         let angle = f64::from(position as f32 * f);
-        let (sin, cos) = (f64::from(angle.sin() as f32), f64::from(angle.cos() as f32));
+        let (sin, cos) = (turn(angle.sin()), turn(angle.cos()));
         let sin = if inverse { -sin } else { sin };
         let (e, o) = (x[start + 2 * i], x[start + 2 * i + 1]);
         x[start + 2 * i] = b(e * cos - o * sin);
@@ -138,18 +143,18 @@ fn rope(x: &mut [f64], position: u32, compressed: bool, inverse: bool) {
     }
 }
 
-fn hadamard(x: &[f64]) -> Vec<f64> {
+pub(crate) fn hadamard(x: &[f64]) -> Vec<f64> {
     let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
     let n = x.len();
     (0..n).map(|i| b((0..n).map(|j| sign(i, j) * x[j]).sum::<f64>() / (n as f64).sqrt())).collect()
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
 /// Seeded operand of bf16 values, roughly normal with deviation `size`.
-fn operand(rows: usize, tail: &[usize], size: f64, seed: u64) -> Tensor {
+pub(crate) fn operand(rows: usize, tail: &[usize], size: f64, seed: u64) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut uniform = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -160,13 +165,13 @@ fn operand(rows: usize, tail: &[usize], size: f64, seed: u64) -> Tensor {
     Tensor::f32([&[rows], tail].concat(), values)
 }
 
-fn row(t: &Tensor, r: usize) -> Vec<f64> {
+pub(crate) fn row(t: &Tensor, r: usize) -> Vec<f64> {
     let w = t.width();
     t.as_f32("operand").unwrap()[r * w..(r + 1) * w].iter().map(|v| f64::from(*v)).collect()
 }
 
 /// The op's results on `rows` rows.
-fn run(layer: &dyn Layer, op: Op, operands: &[(Tap, &Tensor)], rows: usize) -> Vec<Tensor> {
+pub(crate) fn run(layer: &dyn Layer, op: Op, operands: &[(Tap, &Tensor)], rows: usize) -> Vec<Tensor> {
     let ids: Vec<RowId> = (0..rows as u32).map(|p| RowId::new(0, p)).collect();
     let operands: Vec<(Tap, Tensor)> = operands.iter().map(|(t, v)| (*t, (*v).clone())).collect();
     layer.op(op, &operands, &ids).unwrap().into_iter().map(|(_, t)| t).collect()
@@ -174,7 +179,14 @@ fn run(layer: &dyn Layer, op: Op, operands: &[(Tap, &Tensor)], rows: usize) -> V
 
 /// Every value within `places` bf16 places of the formula.
 fn within(what: &str, got: &Tensor, want: &[Vec<f64>], places: f64) {
-    assert_eq!(got.rows(), want.len(), "{what}");
+    let (worst, row, element) = places_off(got, want);
+    println!("{what}: {worst:.2e} places");
+    assert!(worst <= places, "{what}: {worst} places at row {row} element {element}");
+}
+
+/// So many bf16 places is the worst value off the formula, and where: row, element.
+pub(crate) fn places_off(got: &Tensor, want: &[Vec<f64>]) -> (f64, usize, usize) {
+    assert_eq!(got.rows(), want.len());
     let mut worst = (0.0, 0, 0);
     for (r, want) in want.iter().enumerate() {
         for (i, (g, w)) in row(got, r).iter().zip(want).enumerate() {
@@ -186,12 +198,11 @@ fn within(what: &str, got: &Tensor, want: &[Vec<f64>], places: f64) {
             }
         }
     }
-    println!("{what}: {:.2e} places", worst.0);
-    assert!(worst.0 <= places, "{what}: {} places at row {} element {}", worst.0, worst.1, worst.2);
+    worst
 }
 
 /// An f32 result that is not stored: within 1e-6 of the row's largest value.
-fn within_f32(what: &str, got: &Tensor, want: &[Vec<f64>]) {
+pub(crate) fn within_f32(what: &str, got: &Tensor, want: &[Vec<f64>]) {
     assert_eq!(got.rows(), want.len(), "{what}");
     for (r, want) in want.iter().enumerate() {
         let top = want.iter().fold(0f64, |a, v| a.max(v.abs()));
@@ -200,7 +211,7 @@ fn within_f32(what: &str, got: &Tensor, want: &[Vec<f64>]) {
     }
 }
 
-const N: usize = 12;
+pub(crate) const N: usize = 12;
 
 fn with_layer(l: u16, rows: usize, test: impl Fn(&dyn Layer, &Checkpoint, &[u32])) {
     let ids = ids(rows, 21);
@@ -463,7 +474,7 @@ fn attention_ops_follow_the_formula() {
 }
 
 /// silu(min(g, 2)) * clamp(u, -2, 2) * wt, stored.
-fn swiglu(g: &[f64], u: &[f64], wt: f64) -> Vec<f64> {
+pub(crate) fn swiglu(g: &[f64], u: &[f64], wt: f64) -> Vec<f64> {
     let act = |(g, u): (&f64, &f64)| {
         let g = g.min(2.0);
         b(g * sigmoid(g) * u.clamp(-2.0, 2.0) * wt)

@@ -205,10 +205,10 @@ fn experts(table: &mut Table, c: &Control, official: &Control, sglang: &Control)
     let a = c.cost(1, Tap::FfnExpertAct, B);
     let spared = official.added("swiglu-clamp", 1, Op::Experts, Tap::FfnExpertAct);
     table.add(official, "swiglu-clamp", "ffn.expert_act", spared, root(&[a, a, a, a]));
-    // The factor 1.5 moves every activation on the grid on which w2's kernel quantises it.
-    let q = c.cost(1, Tap::FfnExpertAct, Rounding::Q8(128));
+    // The factor 1.5 moves every expert's output on the grid on which it is stored: two independent roundings.
+    let o = sglang.cost(1, Tap::FfnRouted, B);
     let moved = sglang.added("routed-scaling-in-topk", 1, Op::Experts, Tap::FfnRouted);
-    table.add(sglang, "routed-scaling-in-topk", "ffn.routed", moved, root(&[q, q]));
+    table.add(sglang, "routed-scaling-in-topk", "ffn.routed", moved, root(&[o, o]));
 }
 
 fn head(table: &mut Table, c: &Control) {

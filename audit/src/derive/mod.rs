@@ -5,6 +5,7 @@
 //! add is measured too: golden runs once more on x with noise of these sizes at every tap, its own decisions forced
 //! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from.
 
+mod input;
 mod noise;
 mod terms;
 #[cfg(test)]
@@ -15,11 +16,12 @@ use std::collections::BTreeMap;
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
 use karat_optimized::Numerics;
-use karat_seam::{Lane, Layer, Recorder, Routing, RowId, Tap};
+use karat_seam::{Block, Lane, Layer, Recorder, Routing, RowId, Tap};
 
 use crate::cache::{Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
 use crate::lockstep::Walk;
+use crate::place::named;
 use crate::record::{read_rows, rows};
 use crate::{Result, choices};
 
@@ -110,8 +112,8 @@ impl Predicted {
     }
 }
 
-/// Derives layer `l`, or takes it from the cache. `None` when the first candidate's rules are not known, or golden's
-/// layer is not here. `on_x` is what golden shows on x.
+/// Derives layer `l` (MTP blocks follow the layers), or takes it from the cache. `None` when the first candidate's rules
+/// are not known, or golden's layer is not here. `on_x` is what golden shows on x.
 pub(crate) fn of(
     walk: &mut Walk<'_, '_>,
     l: u16,
@@ -120,21 +122,56 @@ pub(crate) fn of(
     key: Option<&Key>,
     facts: &LayerFacts,
 ) -> Result<Option<Predicted>> {
+    once(walk, key, |walk, rules| {
+        let Some(golden) = golden else { return Ok(None) };
+        let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
+        let x = walk.x.values()?;
+        let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts, &x.rows);
+        let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
+        let mut see = noise::Noise::new(blocks, noise::Sizes::of(&terms), on_x);
+        golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
+        walk.passes += 1;
+        Ok(Some(Predicted { rows: see.seen, terms }))
+    })
+}
+
+/// As [`of`], the streams that enter MTP block `i`; `next` are the ids after the rows of x.
+pub(crate) fn of_input(
+    walk: &mut Walk<'_, '_>,
+    i: u16,
+    next: &[u32],
+    on_x: &Recorder,
+    key: Option<&Key>,
+) -> Result<Option<Predicted>> {
+    once(walk, key, |walk, rules| {
+        let x = walk.x.values()?;
+        let Some(operands) = input::operands(rules, i, on_x, x) else { return Ok(None) };
+        let terms = input::terms(rules, (i, walk.blocks()), &operands);
+        let sizes = input::sizes(&terms);
+        let x = input::disturbed(x, &sizes);
+        let block = Block::Mtp(i);
+        let mut see = noise::Noise::new((block, block), sizes, on_x);
+        walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
+        see.seen.retain(|(tap, _), _| *tap == Tap::In);
+        let terms = terms.into_iter().map(|(_, term)| term).collect();
+        Ok(Some(Predicted { rows: see.seen, terms }))
+    })
+}
+
+/// What was derived before under this key, or is now.
+fn once<'a>(
+    walk: &mut Walk<'a, '_>,
+    key: Option<&Key>,
+    make: impl FnOnce(&mut Walk<'a, '_>, Rules<'a>) -> Result<Option<Predicted>>,
+) -> Result<Option<Predicted>> {
     let Some(rules) = walk.setup.candidates.first().and_then(|c| c.rules) else { return Ok(None) };
     let key = key.map(|key| key.clone().part("entry", b"derived").shown("rules", rules.numerics).finish());
     let found = key.filter(|_| walk.reads_cache).zip(walk.cache());
     if let Some(found) = found.and_then(|(key, cache)| cache.get(Kind::Other, &key, Predicted::read)) {
         return Ok(Some(found));
     }
-    let Some(golden) = golden else { return Ok(None) };
     let start = std::time::Instant::now();
-    let terms = terms::of(rules, l, walk.blocks(), golden, on_x);
-    let x = walk.x.values()?;
-    let forced = choices::of(l, on_x, walk.setup.golden.requests(), facts, &x.rows);
-    let mut see = noise::Noise::new(l, noise::Sizes::of(&terms), on_x);
-    golden.run(&mut [Lane { routing: Routing::Forced(&forced), ..Lane::new(x, &mut see) }])?;
-    let predicted = Predicted { rows: see.seen, terms };
-    walk.passes += 1;
+    let Some(predicted) = make(walk, rules)? else { return Ok(None) };
     walk.out.wall[0] += start.elapsed().as_secs_f64();
     if let Some((key, cache)) = key.zip(walk.cache()) {
         cache.put(&key, &predicted.write());

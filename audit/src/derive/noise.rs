@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_diff::tolerance::root_sum;
-use karat_seam::{Data, DataMut, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{Block, Data, DataMut, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use super::{Squares, Term};
 
@@ -45,21 +45,23 @@ impl Sizes {
 /// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
 /// number of threads.
 pub(super) struct Noise<'a> {
-    l: u16,
+    block: Block,
+    named: Block,
     sizes: Sizes,
     golden: &'a Recorder,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
 }
 
 impl<'a> Noise<'a> {
-    pub(super) fn new(l: u16, sizes: Sizes, golden: &'a Recorder) -> Self {
-        Self { l, sizes, golden, seen: BTreeMap::new() }
+    /// For a block as a path shows it; `golden` has its taps under the block `named`.
+    pub(super) fn new((block, named): (Block, Block), sizes: Sizes, golden: &'a Recorder) -> Self {
+        Self { block, named, sizes, golden, seen: BTreeMap::new() }
     }
 }
 
 impl Visitor for Noise<'_> {
     fn want(&self, at: Site) -> Want {
-        if at == Site::layer(self.l, at.tap) && self.sizes.0.contains_key(&at.tap) { Want::Write } else { Want::Skip }
+        if at.block == self.block && self.sizes.0.contains_key(&at.tap) { Want::Write } else { Want::Skip }
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
@@ -67,7 +69,7 @@ impl Visitor for Noise<'_> {
         let Some(size) = self.sizes.at(at.tap, first.seq) else { return Ok(()) };
         let DataMut::F32(values) = tensor.data else { return Ok(()) };
         let width = values.len() / rows.len();
-        let golden = self.golden.get(at, first.seq);
+        let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         for (row, values) in rows.iter().zip(values.chunks_exact_mut(width.max(1))) {
             add(size, seed(at.tap, *row), values);
@@ -93,7 +95,8 @@ fn golden_row<'r>(golden: &'r karat_seam::Recorded, row: &RowId) -> Option<&'r [
     values.get(at * width..(at + 1) * width)
 }
 
-fn add(size: Size, seed: u64, values: &mut [f32]) {
+/// Adds noise to one row.
+pub(super) fn add(size: Size, seed: u64, values: &mut [f32]) {
     let (mut squares, mut n) = (0.0, 0u32);
     for v in values.iter().filter(|v| v.is_finite()) {
         squares += f64::from(*v).powi(2);
@@ -114,8 +117,10 @@ fn uniform(bits: u32) -> f64 {
 }
 
 /// From tap and position alone: a sequence's noise does not depend on its place among others.
-fn seed(tap: Tap, row: RowId) -> u64 {
-    mix(mix(u64::from(row.pos)) ^ tap as u64)
+pub(super) fn seed(tap: Tap, row: RowId) -> u64 {
+    // Numbered as before there was `in`: what earlier versions derived stays.
+    let number = tap as u64 - u64::from(tap >= Tap::In);
+    mix(mix(u64::from(row.pos)) ^ number)
 }
 
 /// SplitMix64's finaliser.

@@ -4,12 +4,14 @@ use karat_bundle::DerivationRow;
 use karat_diff::Rounding;
 use karat_diff::tolerance::accumulator;
 use karat_diff::tolerance::quantise::{Format, cost};
-use karat_optimized::{ActCodes, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes};
-use karat_seam::{Data, Layer, OpSpec, Recorder, Site, Tap};
+use karat_optimized::{
+    ActCodes, Attend, Coded, IndexFormat, IndexScore, KvFormat, Product, QueryNorm, Store, WeightCodes,
+};
+use karat_seam::{Block, Data, Layer, OpSpec, Recorder, Site, Tap};
 
 use super::{Rules, Term};
 use crate::facts::plain;
-use crate::place::{block_name, order};
+use crate::place::{block_name, named, order};
 use crate::rotate;
 
 /// Rows that a cost is measured on: this many of a sequence, evenly spread.
@@ -24,15 +26,17 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
     for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
         let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
         let site = Site::layer(l, tap);
+        let block = named(site.block, layers);
         let row = DerivationRow {
-            layer: block_name(site.block),
+            layer: block_name(block),
             op: writer.name.to_string(),
             tap: tap.name().to_string(),
             order: order(site, layers),
             ..DerivationRow::default()
         };
         for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
-            let mut at = Terms { rules, l, seq, on_x, row: row.clone(), out: Vec::new() };
+            let mut at = Terms::new(rules, (site.block, seq), on_x, row.clone());
+            at.block = block;
             if !at.collect(tap) {
                 break;
             }
@@ -47,16 +51,25 @@ pub(super) fn of(rules: Rules<'_>, l: u16, layers: u16, golden: &dyn Layer, on_x
     out
 }
 
-struct Terms<'a> {
+/// Roundings at one tap of one sequence.
+pub(super) struct Terms<'a> {
     rules: Rules<'a>,
-    l: u16,
+    /// The block that weights are of.
+    block: Block,
+    /// The block that golden's taps are under.
+    named: Block,
     seq: u32,
     on_x: &'a Recorder,
     row: DerivationRow,
-    out: Vec<Term>,
+    pub(super) out: Vec<Term>,
 }
 
-impl Terms<'_> {
+impl<'a> Terms<'a> {
+    /// None yet. `on_x` has golden's taps under the block.
+    pub(super) fn new(rules: Rules<'a>, (block, seq): (Block, u32), on_x: &'a Recorder, row: DerivationRow) -> Self {
+        Self { rules, block, named: block, seq, on_x, row, out: Vec::new() }
+    }
+
     /// Collects a tap's roundings; false where they cannot be told.
     fn collect(&mut self, tap: Tap) -> bool {
         use Tap as T;
@@ -122,8 +135,8 @@ impl Terms<'_> {
                 }
             }
             T::AttnO => {
-                // P, and the output.
-                self.stored(tap, 2.0);
+                // P, the output, and the two partial outputs where there are any.
+                self.stored(tap, if matches!(n.attend, Attend::Parted { .. }) { 3.0 } else { 2.0 });
                 self.sum(self.width_of(T::AttnKv));
             }
             T::AttnLse => self.sum(self.width_of(T::AttnKv)),
@@ -202,7 +215,7 @@ impl Terms<'_> {
     }
 
     fn recorded(&self, tap: Tap) -> impl Iterator<Item = &karat_seam::Recorded> {
-        self.on_x.get(Site::layer(self.l, tap), self.seq).into_iter()
+        self.on_x.get(Site { block: self.named, tap }, self.seq).into_iter()
     }
 
     /// Rows of golden's values, evenly spread over the sequence.
@@ -221,7 +234,7 @@ impl Terms<'_> {
     }
 
     /// Rounding a tap's values themselves to bf16.
-    fn stored(&mut self, tap: Tap, times: f64) {
+    pub(super) fn stored(&mut self, tap: Tap, times: f64) {
         let stores = self.rules.numerics.store == Store::Bf16
             || (tap == Tap::AttnKvp || tap == Tap::AttnGateScore || tap == Tap::FfnRouterLogits);
         if stores {
@@ -236,7 +249,7 @@ impl Terms<'_> {
     }
 
     /// What a product rounds: the operand beyond what its own storage already did, the weight, the accumulator.
-    fn product(&mut self, product: Product, operand: Tap, weight: Option<String>, times: f64) {
+    pub(super) fn product(&mut self, product: Product, operand: Tap, weight: Option<String>, times: f64) {
         let width = match operand {
             // One product a group of heads.
             Tap::AttnO => {
@@ -281,7 +294,12 @@ impl Terms<'_> {
 
     /// Rounding a weight that is stored without codes.
     fn weight(&mut self, name: &str, cols: usize, format: Format, times: f64) {
-        let Ok(values) = plain(self.rules.checkpoint, &format!("layers.{}.{name}.weight", self.l)) else { return };
+        let block = match self.block {
+            Block::Mtp(i) => format!("mtp.{i}"),
+            Block::Layer(l) => format!("layers.{l}"),
+            Block::Embed | Block::Head => return,
+        };
+        let Ok(values) = plain(self.rules.checkpoint, &format!("{block}.{name}.weight")) else { return };
         let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
         let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
         let rows = n / cols.max(1);

@@ -1,4 +1,4 @@
-use karat_seam::{Data, Recorded, Site, Tensor, TensorMut, Visitor as _};
+use karat_seam::{Block, Data, Recorded, Site, Tensor, TensorMut, Visitor as _};
 
 use super::noise::{Noise, Size, Sizes};
 use super::*;
@@ -42,13 +42,18 @@ fn noisy(size: Size, pieces: &[usize]) -> (Vec<f32>, BTreeMap<(Tap, u32), BTreeM
     let site = Site::layer(2, Tap::AttnQ);
     let mut on_x = Recorder::all();
     on_x.taps.insert((site, 0), Recorded { rows: rows.clone(), tensor: tensor.clone() });
-    let mut see = Noise::new(2, sized(size), &on_x);
+    let mut see = Noise::new((Block::Mtp(0), Block::Layer(2)), sized(size), &on_x);
     let Data::F32(mut values) = tensor.data else { panic!() };
     let mut start = 0;
     for rows_of in pieces {
         let piece = start..start + rows_of;
         let values = &mut values[piece.start * 500..piece.end * 500];
-        see.visit(site, &rows[piece.clone()], TensorMut::f32(&[*rows_of, 500], values)).unwrap();
+        see.visit(
+            Site { block: Block::Mtp(0), ..site },
+            &rows[piece.clone()],
+            TensorMut::f32(&[*rows_of, 500], values),
+        )
+        .unwrap();
         start = piece.end;
     }
     (values, see.seen)

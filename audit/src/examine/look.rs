@@ -143,7 +143,7 @@ impl<'a> Look<'a> {
         let ops = OpSpec::graph().iter().filter(|s| s.part != Part::Head && self.golden.has_op(s.op));
         for spec in ops {
             let at = (self.l, self.seq);
-            let found = operands(spec, &*self.golden, &BTreeMap::new(), at, Some(&self.x2), &self.seen);
+            let found = operands(spec, &*self.golden, &BTreeMap::new(), at, &self.x2, &self.seen);
             let Some((operands, rows)) = found else { continue };
             let written = match self.golden.op(spec.op, &operands, &rows) {
                 Ok(written) => written,
@@ -256,7 +256,7 @@ impl<'a> Look<'a> {
     /// All about an op that its repro needs; `None` where the candidate does not show its results whole.
     pub(crate) fn failing(&self, op: &OpError, said: Vec<String>, ids: &[u32]) -> Option<Failing> {
         let spec = op.op.spec();
-        let of = operands(spec, &*self.golden, &BTreeMap::new(), (self.l, self.seq), Some(&self.x2), &self.seen);
+        let of = operands(spec, &*self.golden, &BTreeMap::new(), (self.l, self.seq), &self.x2, &self.seen);
         let (operands, rows) = of?;
         let mut candidate = BTreeMap::new();
         for (tap, golden) in &op.golden {

@@ -101,6 +101,9 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
     run.stopped = (ran < asked).then_some(Stopped { after: ran, of: asked });
     run.candidate = candidate(subject, set.map(|(name, _)| name));
     run.notes = finish::limits(job, subject.is_some_and(|s| !s.patches.is_empty()), subject.map(|s| s.stock));
+    if !job.checkpoint.config().mtp.is_empty() {
+        run.notes.push("multi-token-prediction blocks did not run: no answer depends on them".to_string());
+    }
     wall.total = start.elapsed().as_secs_f64();
     wall.diff = wall.total - wall.golden - wall.candidate;
     run.wall_s = wall;

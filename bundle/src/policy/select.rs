@@ -8,7 +8,7 @@ use crate::{TapRow, TokenRow};
 
 /// Classes of taps, with the taps in them (`*` stands for anything).
 pub const CLASSES: &[(&str, &[&str])] = &[
-    ("embed", &["embed"]),
+    ("embed", &["embed", "in"]),
     ("mhc", &["hc_attn.*", "hc_ffn.*", "out", "h_final"]),
     ("compressor", &["attn.kvp", "attn.gate_score", "attn.ckv", "attn.index_kvp", "attn.index_gate_score"]),
     ("indexer", &["attn.index_*", "attn.selected"]),

@@ -131,6 +131,7 @@ fn rows_are_selected_by_name() {
         ("ffn.expert_act", "experts"),
         ("logits", "head"),
         ("embed", "embed"),
+        ("in", "embed"),
         ("nonsense", "other"),
     ] {
         assert_eq!(class_of(tap), class);

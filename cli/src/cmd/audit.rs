@@ -105,6 +105,9 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         progress.finish();
         return code.map(Made::Printed);
     }
+    if args.page.is_some() {
+        return Err(Failure::usage("--page has a meaning where histories are compared: --histories all, or a list"));
+    }
     let mut part = None;
     let mut bundle = match &args.candidate {
         Some(dir) => candidate(args, dir, &source, start)?,

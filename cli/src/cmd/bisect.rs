@@ -43,7 +43,7 @@ pub(crate) struct BisectArgs {
     /// Checkpoint folder; without it the mini golden model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Stock profile under the patches: official, sglang, vllm or none (f32, the control)
+    /// Stock profile under the patches: official, sglang, sglang-sm120, vllm or none (f32, the control)
     #[arg(long, value_name = "PROFILE")]
     stock: Option<String>,
     /// Speed patches: all (the default set), none, or names with commas between; with --check any names

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Audit, histories: Vec<Served>, job: &Job<'_>, json: boo
         }
     }
     let (stock, patches) = low_precision(args.stock.as_deref(), args.patches.as_deref(), &args.without)?;
-    let report = karat_audit::histories(job, &Histories { stock, patches, histories, page: None, seed: 1 })?;
+    let report = karat_audit::histories(job, &Histories { stock, patches, histories, page: args.page, seed: 1 })?;
     if let Some(out) = &args.out {
         karat_bundle::write(out, &report.bundle)?;
     }

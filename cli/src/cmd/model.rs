@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use karat_model::prompt::encoding_from_python;
-use karat_model::{Checkpoint, Error, Geometry, new_model, write_model};
+use karat_model::{Checkpoint, Error, Experts, Geometry, new_model_with, write_model};
 use serde_json::json;
 
 use crate::args::{Globals, Model};
@@ -16,7 +16,7 @@ pub(crate) fn run(command: &Model, globals: Globals) -> Result<u8> {
     let pool = pool.map_err(|e| Failure::usage(format!("threads cannot be started: {e}")))?;
     pool.install(|| match command {
         Model::Inspect { dir } => inspect(dir.as_deref(), globals),
-        Model::New { geometry, seed, out } => make(geometry, *seed, out, globals),
+        Model::New { geometry, seed, experts, out } => make((geometry, experts), *seed, out, globals),
         Model::Verify { dir } => verify(dir.as_deref(), globals),
         Model::Diff { a, b } => diff(a, b, globals),
         Model::Encoding { file, out } => encoding(file, out, globals),
@@ -39,21 +39,28 @@ fn inspect(dir: Option<&Path>, globals: Globals) -> Result<u8> {
     Ok(0)
 }
 
-fn make(geometry: &str, seed: u64, out: &Path, globals: Globals) -> Result<u8> {
+fn make((geometry, experts): (&str, &str), seed: u64, out: &Path, globals: Globals) -> Result<u8> {
     let Some(shape) = Geometry::from_name(geometry) else {
         return Err(Failure::usage(format!("--geometry: expected default or mini, found `{geometry}`")));
     };
-    let files = new_model(shape, seed);
+    let Some(format) = Experts::from_name(experts) else {
+        return Err(Failure::usage(format!("--experts: expected mxfp4 or nvfp4, found `{experts}`")));
+    };
+    let files = new_model_with(shape, seed, format);
     write_model(out, &files)?;
     let bytes: usize = files.values().map(|f| f.len()).sum();
     if globals.json {
         let names: Vec<&String> = files.keys().collect();
         output::json(&json!({
-            "model": out, "geometry": geometry, "seed": seed, "random_weights": true, "files": names, "bytes": bytes,
+            "model": out, "geometry": geometry, "seed": seed, "experts": experts, "random_weights": true, "files": names,
+            "bytes": bytes,
         }));
     } else {
         let place = out.display();
         output::stdout(&format!("{place}: {geometry} geometry, random weights of seed {seed}, {bytes} bytes"));
+        if format == Experts::Nvfp4 {
+            output::stdout("NVFP4 experts: golden is these bytes dequantised, not the values that they were made from");
+        }
     }
     Ok(0)
 }

@@ -1,7 +1,9 @@
 //! `karat patches`.
 
+use std::collections::BTreeMap;
+
 use karat_audit::{expected_because, expected_verdict};
-use karat_optimized::{DEFAULT_PATCHES, Patch, Stock, patches};
+use karat_optimized::{Claim, DEFAULT_PATCHES, Patch, Stock, patches};
 use serde_json::json;
 
 use crate::args::{Globals, Patches};
@@ -63,7 +65,10 @@ fn describe(patch: &Patch) -> String {
     let (phases, ops) = (phases(patch).join(", "), ops(patch).join(", "));
     lines.push(format!("  {phases}; ops {ops}; risk {}", patch.risk.name()));
     for claim in patch.claims {
-        lines.push(format!("  claims {:.1e} {} ({})", claim.error, claim.metric, claim.source));
+        let given: Vec<String> =
+            claim.given.iter().map(|(name, values)| format!("{name}={}", values.join("|"))).collect();
+        let given = if given.is_empty() { String::new() } else { format!(" with {}", given.join(", ")) };
+        lines.push(format!("  claims {:.1e} {}{given} ({})", claim.error, claim.metric, claim.source));
     }
     for stock in Stock::ALL {
         let (name, profile) = (patch.name, stock.name());
@@ -84,8 +89,11 @@ fn describe(patch: &Patch) -> String {
 }
 
 fn as_json(patch: &Patch) -> serde_json::Value {
-    let claims: Vec<_> =
-        patch.claims.iter().map(|c| json!({"error": c.error, "metric": c.metric, "source": c.source})).collect();
+    let claim = |c: &Claim| {
+        let given: BTreeMap<_, _> = c.given.iter().copied().collect();
+        json!({"error": c.error, "metric": c.metric, "source": c.source, "given": given})
+    };
+    let claims: Vec<_> = patch.claims.iter().map(claim).collect();
     let options: Vec<_> =
         patch.options.iter().map(|o| json!({"name": o.name, "values": o.values, "default": o.default})).collect();
     let verdict = |stock: &Stock| {

@@ -83,7 +83,7 @@ fn effect_probes_tell_an_inert_patch_and_a_lost_factor() {
     let notes: Vec<&str> = data["notes"].as_array().unwrap().iter().filter_map(|n| n.as_str()).collect();
     assert!(notes.iter().any(|n| n.contains("applied 0 times at layers.0.ffn.routed")), "{notes:?}");
     // What the profile assumes stands in every report that uses it.
-    for row in ["D5: cos and sin in f32 (assumed)", "D11: router product of bf16 operands to f32"] {
+    for row in ["D5: cos and sin in f32 (assumed)", "D14: KV really rounded through FP8 (assumed)"] {
         assert!(notes.iter().any(|n| n.starts_with(&format!("stock sglang, {row}"))), "{row}: {notes:?}");
     }
 }
@@ -147,7 +147,18 @@ fn histories_are_compared_with_the_cold_run_and_written() {
     // Quantised, with patches of decode alone: still its own cold run, with each row in its phase.
     let ran = karat(dir.path(), &[&model[..], &["--histories", "warm,after-abort"]].concat()).expect(0);
     assert!(ran.stdout.starts_with("pass: 2 histories, each bit-identical"), "{}", ran.stdout);
+    // Pages of another size than the model's own 16.
+    let pages = ["--histories", "after-abort,after-transfer", "--page", "32"];
+    let ran = karat(dir.path(), &[&model[..], &pages].concat()).expect(0);
+    assert!(ran.stdout.starts_with("pass: 2 histories, each bit-identical"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("32 tokens"), "{}", ran.stdout);
     assert!(ran.stdout.lines().all(|l| l.chars().count() <= 100), "{}", ran.stdout);
+    for (page, history, words) in
+        [("24", "all", "multiple of 16 tokens"), ("0", "all", "multiple"), ("16", "cold", "--page")]
+    {
+        let refused = karat(dir.path(), &[&model[..], &["--histories", history, "--page", page]].concat()).expect(2);
+        assert!(refused.error().contains(words), "{}", refused.stderr);
+    }
     let floor = karat(dir.path(), &[&model[..], &["--histories", "all", "--floor"]].concat()).expect(2);
     assert!(floor.error().contains("--floor has no meaning"), "{}", floor.stderr);
 }

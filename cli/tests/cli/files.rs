@@ -10,6 +10,12 @@ fn a_made_model_is_inspected_verified_and_compared() {
     karat(dir.path(), &["model", "diff", "mini", "mini", "--quiet"]).expect(0);
     karat(dir.path(), &["model", "new", "--geometry", "mini", "--seed", "6", "--out", "second"]).expect(0);
     karat(dir.path(), &["model", "diff", "mini", "second", "--quiet"]).expect(1);
+    let made = ["model", "new", "--geometry", "mini", "--experts", "nvfp4", "--out", "nvfp4"];
+    let said = karat(dir.path(), &made).expect(0).stdout;
+    assert!(said.contains("golden is these bytes dequantised"), "{said}");
+    karat(dir.path(), &["model", "verify", "nvfp4", "--quiet"]).expect(0);
+    let other = karat(dir.path(), &["model", "new", "--experts", "nvfp5", "--out", "third"]).expect(2);
+    assert!(other.error().contains("mxfp4 or nvfp4, found `nvfp5`"), "{}", other.stderr);
     let again = karat(dir.path(), &["model", "new", "--geometry", "mini", "--out", "second"]).expect(2);
     assert!(again.error().contains("second"), "{}", again.stderr);
     std::fs::write(dir.path().join("a-file"), "x").unwrap();

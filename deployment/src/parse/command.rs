@@ -28,6 +28,12 @@ pub(super) fn read_process(label: &str, bytes: &[u8], facts: &mut Facts) -> Resu
         .enumerate()
         .map(|(i, w)| Word { text: super::text(w).into_owned(), line: i + 1, ends: false })
         .collect();
+    // The engine's own processes name themselves, and lose their arguments by it: sglang::scheduler_TP0.
+    if let Some(title) = words.first().map(|w| w.text.trim()).filter(|t| t.starts_with("sglang::")) {
+        facts.told("engine", "sglang", Evidence::new(Kind::Process, label, 1, title));
+        facts.note("a process that has named itself shows no arguments: take the one that started it", None);
+        return Ok(());
+    }
     script(&words, (Kind::Process, label), facts, DEEPEST)?;
     Ok(())
 }

@@ -6,13 +6,16 @@ use crate::evidence::{Evidence, Kind};
 use crate::facts::Facts;
 use crate::parse::text;
 
+/// Why a process may have no environment to read.
+const RENAMED: &str = "a process that names itself overwrites its environment: take the one that started it";
+
 pub(super) fn read(label: &str, bytes: &[u8], facts: &mut Facts) -> Result<()> {
     let from_proc = bytes.contains(&0);
     let mut entries: Vec<(usize, String, String)> = Vec::new();
     if from_proc {
         for (i, entry) in bytes.split(|b| *b == 0).enumerate().filter(|(_, e)| !e.is_empty()) {
             let entry = text(entry);
-            let (name, value) = pair(&entry).ok_or_else(|| none_here(label, "entry", i + 1))?;
+            let (name, value) = pair(&entry).ok_or_else(|| none_here(label, "entry", i + 1).hint(RENAMED))?;
             entries.push((i + 1, name.to_owned(), value.to_owned()));
         }
     } else {
@@ -34,7 +37,8 @@ pub(super) fn read(label: &str, bytes: &[u8], facts: &mut Facts) -> Result<()> {
         }
     }
     if entries.is_empty() {
-        return Err(Error::input("the environment has no variable").at(label).expected("NAME=VALUE"));
+        let error = Error::input("the environment has no variable").at(label).expected("NAME=VALUE");
+        return Err(if from_proc { error.hint(RENAMED) } else { error });
     }
     let whole = from_proc || entries.iter().any(|(_, name, _)| name == "PATH");
     let says = format!("{} variables", entries.len());

@@ -1,5 +1,7 @@
 //! A server's log or its journal: the dump of its arguments, lines that tell a setting, paths of loaded files, words.
 
+use std::borrow::Cow;
+
 use karat_model::Result;
 
 use crate::data::data;
@@ -16,6 +18,7 @@ pub(super) fn read(label: &str, text: &str, facts: &mut Facts) -> Result<()> {
     let mut scan = Scan::default();
     for (i, line) in text.lines().enumerate() {
         let number = i + 1;
+        let line = &*uncoloured(line);
         let dump = DUMPS.iter().find_map(|mark| Some(&line[line.find(mark)? + mark.len()..]));
         let dump = dump.filter(|d| d.starts_with("ServerArgs(") || d.starts_with('{'));
         if let Some(dump) = dump {
@@ -37,6 +40,25 @@ pub(super) fn read(label: &str, text: &str, facts: &mut Facts) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A line without the colours of a terminal, `ESC [ 31 m`, which would hide where a word begins. syslog writes ESC as #033.
+fn uncoloured(line: &str) -> Cow<'_, str> {
+    const STARTS: [&str; 2] = ["\u{1b}[", "#033["];
+    if !STARTS.iter().any(|start| line.contains(start)) {
+        return Cow::Borrowed(line);
+    }
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((at, start)) = STARTS.iter().filter_map(|s| Some((rest.find(s)?, s.len()))).min() {
+        out.push_str(&rest[..at]);
+        let code = &rest[at + start..];
+        let end = code.find(|c: char| !(c.is_ascii_digit() || matches!(c, ';' | '?' | ' '))).unwrap_or(code.len());
+        let letter = code[end..].chars().next().map_or(0, char::len_utf8);
+        rest = &code[end + letter..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 /// The dump that every start writes. One that is cut tells what it still has.

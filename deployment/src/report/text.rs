@@ -14,6 +14,9 @@ fn sentence(report: &Report) -> String {
     parts.extend(report.contradictions.iter().map(|c| format!("{} contradict each other", c.between.join(" and "))));
     match report.verdict {
         Verdict::Fail => parts.join("; "),
+        Verdict::Unproven if report.patches.iter().any(|r| r.state != State::Unknown) => {
+            "the process is none of an engine's, as far as its command line tells".into()
+        }
         Verdict::Unproven => "no patch's state can be seen in these sources".into(),
         Verdict::Pass => "nothing requested is inert or contradictory".into(),
     }

@@ -58,7 +58,9 @@ impl Claims {
             T::AttnIndexQ | T::AttnIndexK | T::StateIndexK => indexer,
             T::AttnIndexScore if self == Self::Official => indexer,
             // One quantised operand.
-            T::AttnQr | T::AttnQ | T::AttnKv | T::AttnCkv | T::StateWin | T::StateCkv => Rounding::E4m3Pow2Scale,
+            T::In | T::AttnQr | T::AttnQ | T::AttnKv | T::AttnCkv | T::StateWin | T::StateCkv => {
+                Rounding::E4m3Pow2Scale
+            }
             // Two: scores and attention read quantised KV, the experts quantise again in the middle; what follows in
             // the block stands on them.
             T::AttnIndexScore | T::AttnO | T::AttnLse | T::AttnOa | T::AttnOut => Rounding::E4m3Gemm,

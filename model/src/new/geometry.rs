@@ -12,6 +12,32 @@ pub enum Geometry {
     Mini,
 }
 
+/// In which format the routed experts are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Experts {
+    /// E2M1 codes with a power-of-two scale for 32 columns, as released.
+    #[default]
+    Mxfp4,
+    /// E2M1 codes with an E4M3 scale for 16 columns and one f32 scale a matrix (w1 and w3 have the same). Of such a
+    /// checkpoint golden is these bytes dequantised, not the values that they were made from.
+    Nvfp4,
+}
+
+impl Experts {
+    /// The word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mxfp4 => "mxfp4",
+            Self::Nvfp4 => "nvfp4",
+        }
+    }
+
+    /// The format of a word on the command line.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Mxfp4, Self::Nvfp4].into_iter().find(|e| e.name() == name)
+    }
+}
+
 impl Geometry {
     /// The word on the command line.
     pub fn name(self) -> &'static str {

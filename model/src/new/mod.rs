@@ -15,7 +15,7 @@ mod write;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use geometry::Geometry;
+pub use geometry::{Experts, Geometry};
 pub use vocabulary::{BOS, EOS, FIRST_BYTE, PAD, words_json};
 pub use write::write_model;
 
@@ -24,10 +24,15 @@ pub use write::write_model;
 /// Shapes obey spec section 4's rules for tiny configs; naming and number formats are those of the released
 /// checkpoints (F8_E4M3 and I8-packed FP4 with E8M0 scales, BF16, F32, I64). Byte-identical for a seed.
 pub fn new_model(geometry: Geometry, seed: u64) -> BTreeMap<String, Arc<[u8]>> {
+    new_model_with(geometry, seed, Experts::Mxfp4)
+}
+
+/// As [`new_model`], with the routed experts in this format. The values that are quantised are the same for a seed.
+pub fn new_model_with(geometry: Geometry, seed: u64, experts: Experts) -> BTreeMap<String, Arc<[u8]>> {
     let shape = geometry.shape();
     let files = [
         ("config.json", geometry::config_json(&shape)),
-        ("model.safetensors", tensors::safetensors(&shape, geometry, seed)),
+        ("model.safetensors", tensors::safetensors(&shape, geometry, seed, experts)),
         ("tokenizer.json", vocabulary::tokenizer_json(shape.vocab)),
         ("encoding.json", texts::encoding_json()),
     ];

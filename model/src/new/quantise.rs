@@ -71,9 +71,40 @@ pub(super) fn mxfp4(values: &[f32]) -> (Vec<u8>, Vec<u8>) {
     (codes, scales)
 }
 
+/// The scale of a matrix under which its largest value is the largest code under the largest scale: 6 times 448.
+pub(super) fn nvfp4_global<'a>(values: impl Iterator<Item = &'a f32>) -> f32 {
+    values.fold(0.0, |a, v| f32::max(a, v.abs())) / (6.0 * 448.0)
+}
+
+/// `[rows, cols]` values to packed E2M1 codes (low nibble first) and E4M3 scales per row and 16 columns, all under one
+/// global scale: value = code * scale * global.
+pub(super) fn nvfp4(values: &[f32], global: f32) -> (Vec<u8>, Vec<u8>) {
+    let mut codes = Vec::with_capacity(values.len() / 2);
+    let mut scales = Vec::with_capacity(values.len() / 16);
+    for group in values.chunks_exact(16) {
+        let amax = group.iter().fold(0.0, |a, v| f32::max(a, v.abs()));
+        let scale = e4m3(amax / 6.0 / global);
+        // A scale of zero has codes of zero.
+        let unit = e4m3_value(scale) * global;
+        let code = |v: f32| if unit > 0.0 { e2m1(v / unit) } else { 0 };
+        codes.extend(group.chunks_exact(2).map(|pair| code(pair[0]) | (code(pair[1]) << 4)));
+        scales.push(scale);
+    }
+    (codes, scales)
+}
+
+/// Value of a positive E4M3 code.
+fn e4m3_value(code: u8) -> f32 {
+    let mantissa = f32::from(code & 7);
+    match code >> 3 {
+        0 => mantissa / 512.0,
+        exponent => (1.0 + mantissa / 8.0) * power(exponent + 120),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{e2m1, e4m3, scale_byte};
+    use super::{e2m1, e4m3, e4m3_value, nvfp4, nvfp4_global, scale_byte};
 
     /// Values of all E2M1 codes from the format's definition.
     const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
@@ -92,6 +123,32 @@ mod tests {
             assert_eq!(e2m1(value), code as u8);
             assert_eq!(e2m1(-value), if code == 0 { 0 } else { code as u8 | 8 });
         }
+    }
+
+    /// Each value lies within half a step of its code's neighbours under the block's own scale, and the largest value of
+    /// all is held exactly to a rounding of f32.
+    #[test]
+    fn nvfp4_codes_are_the_nearest_under_both_scales() {
+        for code in 0..0x7f_u8 {
+            assert_eq!(e4m3_value(code), float8::F8E4M3::from_bits(code).to_f32());
+        }
+        let values: Vec<f32> =
+            (0..64).map(|i| ((i * 37 % 64) as f32 - 31.0) * if i < 32 { 0.01 } else { 0.5 }).collect();
+        let global = nvfp4_global(values.iter());
+        let (codes, scales) = nvfp4(&values, global);
+        let value = |i: usize| {
+            let nibble = codes[i / 2] >> (4 * (i % 2)) & 15;
+            let scale = float8::F8E4M3::from_bits(scales[i / 16]).to_f32();
+            E2M1[usize::from(nibble & 7)] * if nibble > 7 { -1.0 } else { 1.0 } * scale * global
+        };
+        for (i, v) in values.iter().enumerate() {
+            let unit = float8::F8E4M3::from_bits(scales[i / 16]).to_f32() * global;
+            let nearest = E2M1.iter().map(|c| (c * unit - v.abs()).abs()).fold(f32::MAX, f32::min);
+            assert!((value(i) - v).abs() <= nearest + 1e-6 * v.abs(), "{v}: {}", value(i));
+        }
+        let top = (0..64).max_by(|a, b| values[*a].abs().total_cmp(&values[*b].abs())).unwrap();
+        assert!((value(top) / values[top] - 1.0).abs() < 1e-6);
+        assert_eq!(nvfp4(&[0.0; 16], global), (vec![0; 8], vec![0]));
     }
 
     #[test]

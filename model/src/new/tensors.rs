@@ -8,14 +8,14 @@ use half::bf16;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::Geometry;
 use super::geometry::{Kind, Shape};
 use super::quantise;
 use super::random::Stream;
+use super::{Experts, Geometry};
 
 /// model.safetensors of this shape and seed.
-pub(super) fn safetensors(shape: &Shape, geometry: Geometry, seed: u64) -> Vec<u8> {
-    let mut table = Table { seed, tensors: Vec::new() };
+pub(super) fn safetensors(shape: &Shape, geometry: Geometry, seed: u64, experts: Experts) -> Vec<u8> {
+    let mut table = Table { seed, experts, tensors: Vec::new() };
     table.model(shape);
     let views: Vec<(String, TensorView<'_>)> = table
         .tensors
@@ -26,7 +26,8 @@ pub(super) fn safetensors(shape: &Shape, geometry: Geometry, seed: u64) -> Vec<u
         })
         .collect();
     // One entry only: the order of several would follow a hash map.
-    let producer = format!("karat model new, geometry {}, seed {seed}, random weights", geometry.name());
+    let other = if experts == Experts::Mxfp4 { String::new() } else { format!(", experts {}", experts.name()) };
+    let producer = format!("karat model new, geometry {}, seed {seed}{other}, random weights", geometry.name());
     let metadata = std::iter::once(("producer".to_owned(), producer)).collect();
     safetensors::serialize(views, Some(metadata)).expect("a header of some hundred tensors fits")
 }
@@ -40,6 +41,7 @@ struct Tensor {
 
 struct Table {
     seed: u64,
+    experts: Experts,
     tensors: Vec<Tensor>,
 }
 
@@ -133,8 +135,18 @@ impl Table {
             self.f32(&format!("{at}gate.bias"), &[n], |r, _| 0.1 * r.normal());
         }
         for e in 0..n {
-            for (name, rows, cols) in [("w1", inner, d), ("w2", d, inner), ("w3", inner, d)] {
-                self.fp4(&format!("{at}experts.{e}.{name}"), rows, cols);
+            let name = |which: &str| format!("{at}experts.{e}.{which}");
+            match self.experts {
+                Experts::Mxfp4 => {
+                    for (which, rows, cols) in [("w1", inner, d), ("w2", d, inner), ("w3", inner, d)] {
+                        self.mxfp4(&name(which), rows, cols);
+                    }
+                }
+                // Engines that fuse gate and up have one global scale for both.
+                Experts::Nvfp4 => {
+                    self.nvfp4(&[name("w1"), name("w3")], inner, d);
+                    self.nvfp4(&[name("w2")], d, inner);
+                }
             }
         }
         for (name, rows, cols) in [("w1", inner, d), ("w2", d, inner), ("w3", inner, d)] {
@@ -178,10 +190,26 @@ impl Table {
         self.push(&format!("{name}.scale"), Dtype::F8_E8M0, &[rows.div_ceil(128), across], scales);
     }
 
-    fn fp4(&mut self, name: &str, rows: usize, cols: usize) {
+    fn expert(&self, name: &str, rows: usize, cols: usize) -> Vec<f32> {
         let fan_in = gain(cols);
+        self.values(&format!("{name}.weight"), &[rows, cols], |r, _| fan_in * r.normal()).collect()
+    }
+
+    /// Matrices that share one global scale.
+    fn nvfp4(&mut self, names: &[String], rows: usize, cols: usize) {
+        let values: Vec<Vec<f32>> = names.iter().map(|name| self.expert(name, rows, cols)).collect();
+        let global = quantise::nvfp4_global(values.iter().flatten());
+        for (name, values) in names.iter().zip(&values) {
+            let (codes, scales) = quantise::nvfp4(values, global);
+            self.push(&format!("{name}.weight"), Dtype::U8, &[rows, cols / 2], codes);
+            self.push(&format!("{name}.weight_scale"), Dtype::F8_E4M3, &[rows, cols / 16], scales);
+            self.push(&format!("{name}.weight_scale_2"), Dtype::F32, &[], global.to_le_bytes().to_vec());
+        }
+    }
+
+    fn mxfp4(&mut self, name: &str, rows: usize, cols: usize) {
         let weight = format!("{name}.weight");
-        let values: Vec<f32> = self.values(&weight, &[rows, cols], |r, _| fan_in * r.normal()).collect();
+        let values = self.expert(name, rows, cols);
         let (codes, scales) = quantise::mxfp4(&values);
         self.push(&weight, Dtype::I8, &[rows, cols / 2], codes);
         self.push(&format!("{name}.scale"), Dtype::F8_E8M0, &[rows, cols / 32], scales);

@@ -327,7 +327,8 @@ impl Resident<'_> {
                 |keys, (i, (o, lse))| {
                     self.gather(step, i, ring, own, &input.selected[lo + i], input, keys);
                     let q = &input.q[(lo + i) * heads * hd..(lo + i + 1) * heads * hd];
-                    attend::attend(rules, config, q, keys, &self.w.sink, o, lse);
+                    let window = (step.start as usize + i + 1).min(config.sliding_window);
+                    attend::attend(rules, config, q, keys, window, &self.w.sink, o, lse);
                 },
             );
             if step.phase == Phase::Prefill {

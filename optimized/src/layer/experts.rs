@@ -6,7 +6,7 @@ use super::Resident;
 use crate::arith::round_rows;
 use crate::linear::{Linear, add_parts};
 use crate::ops::experts::activate;
-use crate::plan::Numerics;
+use crate::plan::{Numerics, RouteWeight};
 
 /// Rows of one lane and segment on their way through the experts.
 pub(crate) struct Batch<'a> {
@@ -17,13 +17,22 @@ pub(crate) struct Batch<'a> {
     pub idx: Vec<u32>,
     /// `[S*K]`.
     pub wt: Vec<f32>,
-    /// `[S,K,I]`, filled by `up`.
+    /// `[S,K,I]`, filled by `up`: with the routing weight where it comes before the down projection.
     pub act: Vec<f32>,
     /// `[S,D]`, filled by `down`: sums over experts in ascending expert order, f32.
     pub routed: Vec<f32>,
 }
 
 impl Batch<'_> {
+    /// What each slot's activations still lack of the routing weight with its scaling, `late` of it in the sum over the
+    /// experts: a tap shows them with all of it, whatever the place of the factors.
+    pub(crate) fn lacking(&self, late: f32) -> Vec<f32> {
+        match self.rules.route_weight {
+            RouteWeight::BeforeDown => vec![late; self.wt.len()],
+            RouteWeight::AfterDown => self.wt.iter().map(|w| w * late).collect(),
+        }
+    }
+
     /// Slots (row * K + k) that chose an expert.
     fn slots(&self, e: usize) -> Vec<usize> {
         self.idx.iter().enumerate().filter(|(_, i)| **i as usize == e).map(|(slot, _)| slot).collect()
@@ -68,7 +77,8 @@ impl Resident<'_> {
                 let mut x = Vec::with_capacity(slots.len() * d);
                 slots.iter().for_each(|s| x.extend_from_slice(&batch.x[s / k * d..(s / k + 1) * d]));
                 let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
-                let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, Some(&wt));
+                let wt = (batch.rules.route_weight == RouteWeight::BeforeDown).then_some(wt.as_slice());
+                let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, wt);
                 for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
                     batch.act[slot * inner..(slot + 1) * inner].copy_from_slice(a);
                 }
@@ -95,6 +105,11 @@ impl Resident<'_> {
                 slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
                 let parts = w2.partial_sums(batch.rules.experts, batch.rules, &a, 0..d, batch.rules.reduce.count);
                 for (sum, mut out) in sums.iter_mut().zip(parts) {
+                    if batch.rules.route_weight == RouteWeight::AfterDown {
+                        for (slot, out) in slots.iter().zip(out.chunks_exact_mut(d)) {
+                            out.iter_mut().for_each(|o| *o *= batch.wt[*slot]);
+                        }
+                    }
                     round_rows(batch.rules.store.rounds(), &mut out);
                     for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
                         let row = &mut sum[slot / k * d..(slot / k + 1) * d];

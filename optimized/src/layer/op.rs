@@ -199,7 +199,11 @@ impl Resident<'_> {
                 self.experts_up(&mut batch)?;
                 self.experts_down(&mut batch)?;
                 let [mut batch] = batch;
-                batch.act.iter_mut().for_each(|a| *a *= late);
+                let part = config.moe_intermediate_size;
+                let lacking = batch.lacking(late);
+                for (act, factor) in batch.act.chunks_exact_mut(part).zip(lacking) {
+                    act.iter_mut().for_each(|a| *a *= factor);
+                }
                 vec![batch.act, batch.routed]
             }
             Op::SharedExpert => vec![experts::shared(rules, config, &w.shared, get(Tap::FfnIn)?)],

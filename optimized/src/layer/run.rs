@@ -51,7 +51,8 @@ pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> 
         let (of, lane) = (residents[half.lane], &mut lanes[half.lane]);
         let segment = &of.path.schedule.segments[half.segment];
         let mut taps = of.taps(lane.see, &lane.x.rows[segment.rows.clone()]);
-        of.show_scaled(&mut taps, batch.rules, Tap::FfnExpertAct, &mut batch.act)?;
+        let lacking = batch.lacking(of.late_factor(batch.rules));
+        show_times(&mut taps, Tap::FfnExpertAct, &lacking, &mut batch.act)?;
     }
     first.experts_down(&mut batches)?;
     let width = first.config().hc_mult * first.config().hidden_size;
@@ -110,25 +111,12 @@ impl Resident<'_> {
         let (mut idx, mut wt) = self.route_rows(rules, rows, &logits, lane.routing)?;
         let k = config.num_experts_per_tok;
         taps.show_i64(Tap::FfnIdx, &[rows.len(), k], &mut idx)?;
-        self.show_scaled(&mut taps, rules, Tap::FfnWt, &mut wt)?;
+        // Routing weights as if they carried the scaling factor that the sum over the experts will bring.
+        let late = vec![self.late_factor(rules); wt.len()];
+        show_times(&mut taps, Tap::FfnWt, &late, &mut wt)?;
         let idx = self.checked_experts(&idx)?;
         let batch = Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new() };
         Ok((Half { lane: i, segment: j, h, post: c.post, comb: c.comb }, batch))
-    }
-
-    /// Shows routing weights, or what they were multiplied into, as if they carried the routed scaling factor that the
-    /// sum over the experts will bring: a tap means the same whatever the place of the factor.
-    fn show_scaled(&self, taps: &mut Taps<'_>, rules: &Numerics, tap: Tap, values: &mut [f32]) -> Result<()> {
-        let factor = self.late_factor(rules);
-        if factor == 1.0 || taps.want(tap) == Want::Skip {
-            return taps.show(tap, values);
-        }
-        let mut shown: Vec<f32> = values.iter().map(|v| v * factor).collect();
-        let rows = taps.rows;
-        if taps.changed(tap, rows, &mut shown)? {
-            values.iter_mut().zip(&shown).for_each(|(v, s)| *v = s / factor);
-        }
-        Ok(())
     }
 
     /// What the sum over the experts is multiplied by.
@@ -239,6 +227,27 @@ impl Resident<'_> {
         }
         Ok(())
     }
+}
+
+/// Shows values times the factors that will reach them later, one factor for each equal part of the values: a tap means
+/// the same whatever the place of a factor.
+fn show_times(taps: &mut Taps<'_>, tap: Tap, factors: &[f32], values: &mut [f32]) -> Result<()> {
+    if factors.iter().all(|f| *f == 1.0) || taps.want(tap) == Want::Skip {
+        return taps.show(tap, values);
+    }
+    let part = values.len() / factors.len();
+    let mut shown = values.to_vec();
+    for (shown, factor) in shown.chunks_exact_mut(part).zip(factors) {
+        shown.iter_mut().for_each(|v| *v *= factor);
+    }
+    let rows = taps.rows;
+    if taps.changed(tap, rows, &mut shown)? {
+        for ((values, shown), factor) in values.chunks_exact_mut(part).zip(shown.chunks_exact(part)).zip(factors) {
+            // What a factor of zero hides can't be told, and has no effect.
+            values.iter_mut().zip(shown).filter(|_| *factor != 0.0).for_each(|(v, s)| *v = s / factor);
+        }
+    }
+    Ok(())
 }
 
 /// Ops of the feed-forward half, for coverage.

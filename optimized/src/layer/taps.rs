@@ -11,7 +11,7 @@ pub(crate) fn tail(config: &Config, kind: LayerKind, tap: Tap) -> Vec<usize> {
     match tap {
         Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => vec![c.hc_mult],
         Tap::HcAttnComb | Tap::HcFfnComb => vec![c.hc_mult, c.hc_mult],
-        Tap::HcAttnOut | Tap::Out | Tap::HFinal => vec![c.hc_mult, c.hidden_size],
+        Tap::In | Tap::HcAttnOut | Tap::Out | Tap::HFinal => vec![c.hc_mult, c.hidden_size],
         Tap::Embed
         | Tap::HcAttnCollapsed
         | Tap::AttnIn

@@ -15,7 +15,12 @@ pub(super) static PATCH: Patch = Patch {
     phases: BOTH,
     ops: &[Op::CompressPool, Op::IndexPool],
     risk: Risk::Medium,
-    claims: &[Claim { error: 2.4e-3, metric: "rel-L2 of an entry", source: "bf16 rounding of rows and scores" }],
+    claims: &[Claim {
+        error: 2.4e-3,
+        metric: "rel-L2 of an entry",
+        source: "bf16 rounding of rows and scores",
+        given: &[],
+    }],
     env_aliases: &["bf16 c4/c128 state pools"],
     conflicts: &[],
     apply: |_, rules| {

@@ -14,7 +14,7 @@ pub(super) static PATCH: Patch = Patch {
     phases: &[Phase::Decode],
     ops: &[Op::IndexPool, Op::IndexQuery, Op::IndexScore],
     risk: Risk::Low,
-    claims: &[Claim { error: 2.4e-3, metric: "rel rms of the scores", source: "two bf16 roundings" }],
+    claims: &[Claim { error: 2.4e-3, metric: "rel rms of the scores", source: "two bf16 roundings", given: &[] }],
     env_aliases: &["bf16 indexer of the deployment notes"],
     conflicts: &["fp8-indexer", "fp4-indexer"],
     options: &[PatchOption { name: "hadamard", values: "on, off", default: "off" }],

@@ -13,7 +13,7 @@ pub(super) static PATCH: Patch = Patch {
     phases: &[Phase::Prefill],
     ops: &[Op::CompressPool, Op::IndexPool, Op::Attend],
     risk: Risk::Low,
-    claims: &[Claim { error: 1e-6, metric: "rel-L2 of every tap", source: "it rounds nothing" }],
+    claims: &[Claim { error: 1e-6, metric: "rel-L2 of every tap", source: "it rounds nothing", given: &[] }],
     env_aliases: &["--chunked-prefill-size"],
     conflicts: &[],
     options: &[PatchOption { name: "size", values: "1 to 1048576 tokens", default: "8192" }],

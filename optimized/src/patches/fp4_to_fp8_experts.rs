@@ -19,6 +19,7 @@ pub(super) static PATCH: Patch = Patch {
         error: 3.6e-2,
         metric: "rel-L2 of an expert's output",
         source: "two E4M3 roundings of the activations, as the official product",
+        given: &[],
     }],
     env_aliases: &["SGLANG_DSV4_FP4_DEQUANT", "convert.py --expert-dtype fp8"],
     conflicts: &["nvfp4-moe", "mxfp4-moe"],

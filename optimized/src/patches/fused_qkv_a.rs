@@ -18,6 +18,7 @@ pub(super) static PATCH: Patch = Patch {
         error: 1e-6,
         metric: "rel-L2 of both outputs before they are stored",
         source: "f32 accumulation in another order",
+        given: &[],
     }],
     env_aliases: &["SGLANG_OPT_FUSE_WQA_WKV"],
     conflicts: &[],

@@ -17,6 +17,7 @@ pub(super) static PATCH: Patch = Patch {
         error: 2.5e-1,
         metric: "rel rms of FP4 scores against those of the other rotation",
         source: "two independent FP4 quantisations of both operands",
+        given: &[],
     }],
     env_aliases: &["vLLM's indexer has no rotation; SGLang's has one"],
     conflicts: &[],

@@ -61,6 +61,9 @@ impl Risk {
     }
 }
 
+/// An option and the values of it that something is about.
+pub type Given = (&'static str, &'static [&'static str]);
+
 /// An error that somebody claims for a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
@@ -70,6 +73,8 @@ pub struct Claim {
     pub metric: &'static str,
     /// Who says so, and where.
     pub source: &'static str,
+    /// Options that must all have one of these values; empty where the claim is about the patch whatever its options.
+    pub given: &'static [Given],
 }
 
 /// One choice that a kernel leaves open.
@@ -115,14 +120,13 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The largest error that is claimed for the patch as `request` asks for it (`NAME:option=value:...`). A claim whose
-    /// metric ends in `, option=value` (or `, option=value or value`) is about that option alone.
+    /// The largest error that is claimed for the patch as `request` asks for it (`NAME:option=value:...`); options that
+    /// it doesn't name have their defaults.
     pub fn claimed_error(&self, request: &str) -> f64 {
         let options = Request::parse(request).map(|r| r.options.given).unwrap_or_default();
+        let value = |name: &str| options.get(name).map(|(value, _)| value.as_str());
         let holds = |claim: &&Claim| {
-            let about = claim.metric.rsplit_once(", ").and_then(|(_, last)| last.split_once('='));
-            let Some((name, values)) = about else { return true };
-            options.get(name).is_none_or(|(given, _)| values.split(" or ").any(|value| value == given))
+            claim.given.iter().all(|(name, values)| value(name).is_none_or(|value| values.contains(&value)))
         };
         self.claims.iter().filter(holds).map(|claim| claim.error).fold(0.0, f64::max)
     }

@@ -17,11 +17,17 @@ pub(super) static PATCH: Patch = Patch {
     ops: &[Op::Experts],
     risk: Risk::High,
     claims: &[
-        Claim { error: 2.4e-3, metric: "rel-L2 of an expert's output, act=bf16", source: "two bf16 roundings" },
+        Claim {
+            error: 2.4e-3,
+            metric: "rel-L2 of an expert's output",
+            source: "two bf16 roundings",
+            given: &[("act", &["bf16"])],
+        },
         Claim {
             error: 1.3e-1,
-            metric: "rel-L2 of an expert's output, act=fp4",
+            metric: "rel-L2 of an expert's output",
             source: "two NVFP4 roundings of 9.5e-2",
+            given: &[("act", &["fp4"])],
         },
     ],
     env_aliases: &["--moe-runner-backend flashinfer_trtllm, flashinfer_cutlass, cutedsl"],

@@ -20,6 +20,7 @@ pub(super) static PATCH: Patch = Patch {
         error: 2.4e-3,
         metric: "rel-L2 of the routed sum, applied once",
         source: "two bf16 roundings of scaled values",
+        given: &[],
     }],
     env_aliases: &["apply_routed_scaling_factor_on_output", "should_fuse_routed_scaling_factor_in_topk"],
     conflicts: &[],

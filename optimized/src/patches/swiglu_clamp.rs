@@ -18,7 +18,8 @@ pub(super) static PATCH: Patch = Patch {
     claims: &[Claim {
         error: 2.4e-3,
         metric: "rel-L2 of an expert's output",
-        source: "two bf16 roundings less (place=fused)",
+        source: "two bf16 roundings less",
+        given: &[("place", &["fused"])],
     }],
     env_aliases: &["SGLANG_OPT_SWIGLU_CLAMP_FUSION", "gemm1_clamp_limit"],
     conflicts: &[],

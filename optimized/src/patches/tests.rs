@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::History;
 use crate::arith::bf16;
-use crate::plan::{Exponential, SplitK, Store};
+use crate::plan::{Exponential, Plan, SplitK, Stock, Store};
 
 #[test]
 fn descriptors_are_whole() {
@@ -155,12 +156,25 @@ fn a_claim_about_an_option_counts_where_the_option_is_in_force() {
     assert_eq!(claimed("mxfp4-moe:act=mxfp8"), 3.6e-2);
     assert_eq!(claimed("mxfp4-moe:act=fp8"), 3.6e-2);
     assert_eq!(claimed("mma-sparse-mla:splits=2"), 6.7e-3, "no claim of this patch is about an option");
-    // A metric with an equals sign names an option of its patch, or the claim would never hold.
+    assert_eq!(claimed("exact-split-mhc"), 1e-6);
+    assert_eq!(claimed("exact-split-mhc:terms=1"), 1.7e-3, "one term is bf16-mhc");
+    assert_eq!(claimed("tp-allreduce:ranks=8"), 4e-3);
+    assert_eq!(claimed("tp-allreduce:ranks=8:sum=f32"), 1e-6, "both options count");
+    // Every option that a claim is about is one of its patch's, with values that the patch takes; no claim is idle.
     for patch in patches() {
         for claim in patch.claims {
-            let about = claim.metric.rsplit_once(", ").and_then(|(_, last)| last.split_once('='));
-            let known = |name: &str| patch.options.iter().any(|o| o.name == name);
-            assert!(about.is_none_or(|(name, _)| known(name)), "{}: {}", patch.name, claim.metric);
+            let mut request = patch.name.to_string();
+            for (name, values) in claim.given {
+                assert!(patch.options.iter().any(|o| o.name == *name), "{}: {name}", patch.name);
+                assert!(!values.is_empty() && !claim.metric.contains('='), "{}: {}", patch.name, claim.metric);
+                request.push_str(&format!(":{name}={}", values[0]));
+                for value in *values {
+                    let asked = vec![format!("{}:{name}={value}", patch.name)];
+                    let plan = Plan { stock: Stock::None, patches: asked, history: History::Cold };
+                    assert!(plan.check().is_ok(), "{}: {name}={value}", patch.name);
+                }
+            }
+            assert!(patch.claimed_error(&request) >= claim.error, "{}", patch.name);
         }
     }
 }

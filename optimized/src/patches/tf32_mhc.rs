@@ -18,6 +18,7 @@ pub(super) static PATCH: Patch = Patch {
         error: 2.3e-4,
         metric: "rel-L2 of the mixes",
         source: "spec section 6, measured on random data",
+        given: &[],
     }],
     env_aliases: &["SGLANG_OPT_DEEPGEMM_HC_PRENORM (on by default)"],
     conflicts: &["bf16-mhc", "exact-split-mhc"],

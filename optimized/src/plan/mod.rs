@@ -10,7 +10,7 @@ use karat_seam::{Op, Phase};
 pub(crate) use numerics::ACT_BLOCK;
 pub use numerics::{
     ActCodes, Attend, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product,
-    QueryNorm, Scaling, SplitK, Store, Swiglu, WeightCodes,
+    QueryNorm, RouteWeight, Scaling, SplitK, Store, Swiglu, WeightCodes,
 };
 pub use stock::{Basis, Profile, Row, Stock};
 

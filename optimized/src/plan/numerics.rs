@@ -131,6 +131,15 @@ pub struct Swiglu {
     pub shared: bool,
 }
 
+/// Where the routing weight meets an expert (spec 2.11, D11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteWeight {
+    /// Multiplied into the activation before the down projection and its quantisation: the official code.
+    BeforeDown,
+    /// Multiplied into the down projection's accumulator, before an expert's output is stored: fused kernels.
+    AfterDown,
+}
+
 /// Precision of the per-head query norm (spec 2.5, D2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryNorm {
@@ -242,6 +251,13 @@ pub enum Attend {
         /// Format of the exponentials in the product with the values.
         p: Store,
     },
+    /// Window and entries as two attentions without the sink, merged by log-sum-exp in f32; the sink comes third.
+    Parted {
+        /// Format of the exponentials in the product with the values.
+        p: Store,
+        /// Format of the two partial outputs.
+        partials: Store,
+    },
     /// The MMA split-K kernel: see `patches/mma_sparse_mla.rs`.
     SplitK(SplitK),
     /// Split-K with Q and P requantised to E4M3: see `patches/fp8_q_sparse_mla.rs`.
@@ -286,6 +302,8 @@ pub struct Numerics {
     pub router_store: Store,
     /// Where the routed scaling factor is multiplied in.
     pub scaling: Scaling,
+    /// Where the routing weight is multiplied in.
+    pub route_weight: RouteWeight,
     /// lm head (spec 2.13, D13).
     pub lm_head: Product,
     /// Format of the logits.

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use karat_model::{Error, Result};
 
 use super::numerics::{
-    Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product, QueryNorm, Scaling, Store, Swiglu,
+    Attend, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product, QueryNorm, RouteWeight, Scaling,
+    Store, Swiglu,
 };
 
 /// A stock profile.
@@ -18,6 +19,8 @@ pub enum Stock {
     Official,
     /// SGLang with its default switches.
     Sglang,
+    /// SGLang as it falls back on sm_120.
+    SglangSm120,
     /// vLLM with its default indexer.
     Vllm,
 }
@@ -53,8 +56,6 @@ pub enum Basis {
     Spec,
     /// The spec says nothing of this engine: the official rule.
     Assumed,
-    /// The engine does it otherwise and this path can't yet: the official rule.
-    NotModelled,
 }
 
 impl Basis {
@@ -63,12 +64,11 @@ impl Basis {
         match self {
             Self::Spec => "spec",
             Self::Assumed => "assumed",
-            Self::NotModelled => "not modelled",
         }
     }
 }
 
-use Basis::{Assumed, NotModelled, Spec};
+use Basis::{Assumed, Spec};
 
 const fn row(d: u8, rule: &'static str, basis: Basis) -> Row {
     Row { d, rule, basis }
@@ -92,6 +92,7 @@ const NONE: Profile = Profile {
         router: Product::F32,
         router_store: Store::F32,
         scaling: Scaling::TOPK,
+        route_weight: RouteWeight::BeforeDown,
         lm_head: Product::F32,
         logits_store: Store::F32,
         query_norm: QueryNorm::Fused,
@@ -146,6 +147,7 @@ const SGLANG: Profile = Profile {
         compress: Product::Bf16,
         router: Product::Bf16,
         scaling: Scaling { topk: false, hash_topk: false, combine: true },
+        route_weight: RouteWeight::AfterDown,
         lm_head: Product::Bf16,
         logits_store: Store::Bf16,
         query_norm: QueryNorm::Fused,
@@ -165,13 +167,44 @@ const SGLANG: Profile = Profile {
         row(5, "cos and sin in f32", Assumed),
         row(6, "compressor product of bf16 operands to f32, pooling in f32", Spec),
         row(7, "indexer FP8 with Hadamard, one f32 scale a key, f32 logits", Spec),
-        row(8, "one softmax (FlashMLA); the sm_120 fallback merges two bf16 parts", NotModelled),
+        row(8, "one softmax over window and entries (FlashMLA), P in bf16", Spec),
         row(9, "wo_a in FP8", Spec),
         row(10, "the shared expert clamps, as newer releases", Spec),
-        row(11, "router product of bf16 operands to f32; the weight is applied before w2, not after", NotModelled),
+        row(
+            11,
+            "router product of bf16 operands to f32; weight after w2; the sum's epsilon, not established, is 0",
+            Spec,
+        ),
         row(12, "experts' activations FP8 in blocks of 128", Assumed),
         row(13, "lm head in bf16", Spec),
         row(14, "KV really rounded through FP8", Assumed),
+    ],
+};
+
+const SGLANG_SM120: Profile = Profile {
+    name: "sglang-sm120",
+    about: "SGLang as it falls back on sm_120: eager f32 mHC, attention in two parts, bf16 index products",
+    numerics: Numerics {
+        hc: Product::F32,
+        index: IndexRule { score: IndexScore::Folded { bf16_product: true, page: 0 }, ..SGLANG.numerics.index },
+        attend: Attend::Parted { p: Store::Bf16, partials: Store::Bf16 },
+        ..SGLANG.numerics
+    },
+    rows: &[
+        SGLANG.rows[0],
+        SGLANG.rows[1],
+        SGLANG.rows[2],
+        SGLANG.rows[3],
+        SGLANG.rows[4],
+        SGLANG.rows[5],
+        row(7, "indexer FP8 with Hadamard, one f32 scale a key, each q.k rounded to bf16 (torch)", Spec),
+        row(8, "window and entries as two attentions with bf16 outputs, merged by log-sum-exp, then the sink", Spec),
+        SGLANG.rows[8],
+        SGLANG.rows[9],
+        SGLANG.rows[10],
+        SGLANG.rows[11],
+        SGLANG.rows[12],
+        SGLANG.rows[13],
     ],
 };
 
@@ -179,6 +212,7 @@ const VLLM: Profile = Profile {
     name: "vllm",
     about: "vLLM's default: FP8 indexer with power-of-two scales and no Hadamard, f32 router",
     numerics: Numerics {
+        route_weight: RouteWeight::AfterDown,
         query_norm: QueryNorm::Fused,
         index: IndexRule {
             hadamard: false,
@@ -198,7 +232,7 @@ const VLLM: Profile = Profile {
         row(8, "one softmax over window and entries, P in bf16", Assumed),
         row(9, "wo_a in bf16", Assumed),
         row(10, "the shared expert clamps", Spec),
-        row(11, "router in f32; the weight is applied before w2, not after", NotModelled),
+        row(11, "router in f32; weight after w2", Spec),
         row(12, "experts' activations FP8 in blocks of 128", Assumed),
         row(13, "lm head in f32", Assumed),
         row(14, "KV really rounded through FP8", Assumed),
@@ -207,7 +241,7 @@ const VLLM: Profile = Profile {
 
 impl Stock {
     /// Every profile.
-    pub const ALL: &'static [Stock] = &[Stock::None, Stock::Official, Stock::Sglang, Stock::Vllm];
+    pub const ALL: &'static [Stock] = &[Stock::None, Stock::Official, Stock::Sglang, Stock::SglangSm120, Stock::Vllm];
 
     /// The profile's data.
     pub fn profile(self) -> &'static Profile {
@@ -215,11 +249,12 @@ impl Stock {
             Self::None => &NONE,
             Self::Official => &OFFICIAL,
             Self::Sglang => &SGLANG,
+            Self::SglangSm120 => &SGLANG_SM120,
             Self::Vllm => &VLLM,
         }
     }
 
-    /// Rules that the spec doesn't say of this engine, or that this path can't follow.
+    /// Rules that the spec doesn't say of this engine.
     pub fn assumed(self) -> impl Iterator<Item = &'static Row> {
         self.profile().rows.iter().filter(|r| r.basis != Basis::Spec)
     }

@@ -99,14 +99,14 @@ fn a_profile_says_where_each_of_its_rules_comes_from() {
         6 => format!("{:?} {:?}", n.compress, n.compress_store),
         8 => format!("{:?}", n.attend),
         9 => format!("{:?}", n.wo_a),
-        11 => format!("{:?} {:?}", n.router, n.router_store),
+        11 => format!("{:?} {:?} {:?}", n.router, n.router_store, n.route_weight),
         12 => format!("{:?}", n.experts),
         13 => format!("{:?} {:?}", n.lm_head, n.logits_store),
         14 => format!("{}", matches!(n.kv, KvFormat::Q8 { block: 64, .. })),
         _ => String::new(),
     };
     let official = Stock::Official.profile().numerics;
-    for stock in [Stock::Sglang, Stock::Vllm] {
+    for stock in [Stock::Sglang, Stock::SglangSm120, Stock::Vllm] {
         let profile = stock.profile();
         for row in profile.rows.iter().filter(|r| r.basis == Basis::Assumed) {
             assert_eq!(rule(row.d, &profile.numerics), rule(row.d, &official), "{stock}, D{}", row.d);
@@ -141,6 +141,6 @@ fn bad_requests_are_refused_by_name() {
             assert!(error.to_string().contains(word), "{asked:?}: {error}");
         }
     }
-    assert!("offical".parse::<Stock>().unwrap_err().to_string().contains("none, official, sglang, vllm"));
+    assert!("offical".parse::<Stock>().unwrap_err().to_string().contains("none, official, sglang, sglang-sm120, vllm"));
     assert_eq!("official".parse::<Stock>().unwrap(), Stock::Official);
 }

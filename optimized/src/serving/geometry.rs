@@ -113,12 +113,15 @@ pub struct Geometry {
     pub speculative: bool,
 }
 
+/// Far above any page of an engine, and still held in memory.
+const MOST_TOKENS: usize = 1 << 14;
+
 impl Geometry {
     /// Sizes of a model; `page` tokens a page, or the page that suits the model: 256 from a window of 128 on, else the
     /// smallest that holds a window and is a multiple of both ratios.
     ///
     /// # Errors
-    /// Usage: a page that isn't a multiple of both ratios, or is smaller than one. Input: layers of one kind with several
+    /// Usage: a page that isn't a multiple of both ratios, or is smaller than one, or larger than 16384 tokens. Input: layers of one kind with several
     /// ratios, which no engine's pools hold.
     pub fn of(config: &Config, page: Option<usize>) -> Result<Self> {
         let ratio = |overlap: bool| -> Result<usize> {
@@ -139,9 +142,9 @@ impl Geometry {
         let unit = lcm(csa.max(1), hca.max(1));
         let own = if window >= 128 { 256usize.next_multiple_of(unit) } else { window.next_multiple_of(unit) };
         let page = page.unwrap_or(own);
-        if page == 0 || !page.is_multiple_of(unit) {
+        if page == 0 || page > MOST_TOKENS.max(own) || !page.is_multiple_of(unit) {
             return Err(Error::usage("a page must hold whole windows of every compressor")
-                .expected(format!("a multiple of {unit} tokens"))
+                .expected(format!("a multiple of {unit} tokens, {MOST_TOKENS} at most"))
                 .found(page));
         }
         Ok(Self { page, window, csa, hca, speculative: false })

@@ -18,6 +18,7 @@ mod owners;
 mod paged;
 mod program;
 mod radix;
+mod record;
 mod schedule;
 mod script;
 mod shuffle;

@@ -159,45 +159,72 @@ impl Path for TracePath {
     }
 
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>> {
-        if l >= self.blocks.layers {
-            return Err(Error::Request(format!("layer {l} of {}", self.blocks.layers)));
-        }
-        Ok(Box::new(StoredLayer { path: self, l }))
+        let Blocks { layers, mtp } = self.blocks;
+        let block = match l.checked_sub(layers) {
+            None => Block::Layer(l),
+            Some(i) if i < mtp => Block::Mtp(i),
+            Some(_) => return Err(Error::Request(format!("layer {l} of {layers}"))),
+        };
+        Ok(Box::new(StoredLayer { path: self, block }))
     }
 
     /// Stored logits; unsupported when a lane has a row without them.
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        self.replay_logits(Block::Head, lanes)
+        self.replay_logits(Block::Head, Tap::is_of_head, lanes)
+    }
+
+    /// The stored input of the block; a lane's `out` stays `None` without `mtp.i.in` for all of its rows. Unsupported when
+    /// nothing of the block is held.
+    fn mtp_input(&self, i: u16, lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<()> {
+        let block = Block::Mtp(i);
+        if !self.trace.held().any(|(site, ..)| site.block == block) {
+            return self.unsupported(format!("mtp.{i}: the trace holds nothing of it"));
+        }
+        for lane in lanes {
+            let out = replay::block(&self.trace, block, (Tap::is_of_input, Tap::In), lane)?;
+            lane.out = out.map(|data| LayerOut { streams: Streams { rows: Arc::clone(&lane.x.rows), data } });
+        }
+        Ok(())
     }
 
     /// Stored `mtp.i.logits`; unsupported when a lane has a row without them.
+    fn mtp_head(&self, i: u16, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+        self.replay_logits(Block::Mtp(i), Tap::is_of_head, lanes)
+    }
+
+    /// The whole block, as far as it is stored, and its logits; unsupported when a lane has a row without them.
     fn mtp(&self, i: u16, lanes: &mut [Lane<'_>], _next: &[u32]) -> Result<Vec<Tensor>> {
-        self.replay_logits(Block::Mtp(i), lanes)
+        self.replay_logits(Block::Mtp(i), |_| true, lanes)
     }
 }
 
 impl TracePath {
-    fn replay_logits(&self, block: Block, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
+    fn replay_logits(&self, block: Block, of: fn(Tap) -> bool, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
         let site = Site { block, tap: Tap::Logits };
         let one = |lane: &mut Lane<'_>| -> Result<Tensor> {
-            let logits = replay::block(&self.trace, block, Tap::Logits, lane)?;
+            let logits = replay::block(&self.trace, block, (of, Tap::Logits), lane)?;
             logits.map_or_else(|| self.unsupported(format!("{site}: the trace doesn't hold it for all rows")), Ok)
         };
         lanes.iter_mut().map(one).collect()
     }
 }
 
-/// A layer of a trace.
+/// True for what a layer has.
+fn is_of_layer(tap: Tap) -> bool {
+    !tap.is_of_input() && !tap.is_of_head()
+}
+
+/// A layer of a trace, or that of an MTP block.
 struct StoredLayer<'a> {
     path: &'a TracePath,
-    l: u16,
+    block: Block,
 }
 
 impl Layer for StoredLayer<'_> {
     /// Visits stored taps of the lane's rows in op order; `x`, `kv` and `routing` of a lane have no effect.
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
         for lane in lanes {
-            let out = replay::block(&self.path.trace, Block::Layer(self.l), Tap::Out, lane)?;
+            let out = replay::block(&self.path.trace, self.block, (is_of_layer, Tap::Out), lane)?;
             lane.out = out.map(|data| LayerOut { streams: Streams { rows: Arc::clone(&lane.x.rows), data } });
         }
         Ok(())
@@ -210,7 +237,7 @@ impl Layer for StoredLayer<'_> {
     /// True when the trace holds something that the op writes in this layer.
     fn has_op(&self, op: Op) -> bool {
         let writes = op.spec().writes;
-        let here = |site: Site| site.block == Block::Layer(self.l) && writes.contains(&site.tap);
+        let here = |site: Site| site.block == self.block && writes.contains(&site.tap);
         self.path.trace.held().any(|(site, ..)| here(site))
     }
 }

@@ -6,16 +6,21 @@ use karat_seam::{Block, Data, Error, Lane, Result, RowId, Site, Tap, Tensor, Vis
 
 use crate::Trace;
 
-/// Visits all stored taps of a block for the lane's rows, in op order within each run of rows of one sequence and
+/// Visits the stored taps of a block that `of` admits for the lane's rows, in op order within each run of rows of one sequence and
 /// pass, and gives the rows of `result`; `None` when a row of the lane has none.
-pub(super) fn block(trace: &Trace, block: Block, result: Tap, lane: &mut Lane<'_>) -> Result<Option<Tensor>> {
+pub(super) fn block(
+    trace: &Trace,
+    block: Block,
+    (of, result): (fn(Tap) -> bool, Tap),
+    lane: &mut Lane<'_>,
+) -> Result<Option<Tensor>> {
     let rows = lane.x.rows.clone();
     let mut pieces = Vec::new();
     for run in runs(&rows) {
         let rows = &rows[run];
         let (seq, pass) = (rows[0].seq, rows[0].pass);
         let mut found = None;
-        for tap in Tap::ALL {
+        for tap in Tap::ALL.iter().filter(|tap| of(**tap)) {
             let site = Site { block, tap: *tap };
             if !trace.holds(site, seq, pass) {
                 continue;

@@ -1,5 +1,5 @@
 use crate::Kind;
-use crate::rules::tests::{fails, has_note, setting, verify_one};
+use crate::rules::tests::{fails, has_note, setting, verify_all, verify_one};
 
 #[test]
 fn a_script_with_its_own_variables() {
@@ -40,6 +40,19 @@ fn a_process_command_line_has_nul_between_words() {
     let report = verify_one(Kind::Process, "python\0-m\0sglang.launch_server\0--tp\x002\0--served-model-name\0a b\0");
     let tp = setting(&report, "tp_size");
     assert_eq!((tp.value.as_deref(), tp.evidence[0].line), (Some("2"), 4));
+}
+
+/// What a process of something else has not set says nothing about a server.
+#[test]
+fn another_process_proves_nothing() {
+    let environment = "PATH=/bin\0HOME=/\0";
+    let of = |command| verify_all(&[(Kind::Environment, environment), (Kind::Process, command)]);
+    let report = of("bash\0-c\0sleep 1\0");
+    assert_eq!(report.verdict.exit_code(), 4, "{:?}", report.notes);
+    assert!(crate::report_text(&report).starts_with("unproven: the process is none of an engine's"));
+    assert_eq!(of("python\0-m\0sglang.launch_server\0").verdict.exit_code(), 0);
+    let named = of("sglang::scheduler_TP0\0");
+    assert_eq!((named.verdict.exit_code(), has_note(&named, "named itself")), (0, true));
 }
 
 #[test]

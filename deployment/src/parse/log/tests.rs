@@ -33,3 +33,13 @@ fn a_cut_dump_says_where_it_ends() {
     assert!(has_note(&report, "cut after tp_size"), "{:?}", report.notes);
     assert!(report.settings.iter().all(|s| s.name != "moe_runner_backend"));
 }
+
+#[test]
+fn colours_hide_no_word() {
+    let lines = "\u{1b}[31mRetracted\u{1b}[0m 2 requests\n\u{1b}[1;33mx #033[0mNaN#033[0m \u{1b}[";
+    let report = verify_one(Kind::Log, lines);
+    let words = report.journal.unwrap();
+    let count = |word: &str| words.iter().find(|w| w.word == word).unwrap();
+    assert_eq!((count("retract").count, count("nan").count), (1, 1));
+    assert_eq!(count("retract").first[0].text, "Retracted 2 requests");
+}

@@ -128,3 +128,24 @@ fn bytes_of_a_page_are_those_of_the_spec() {
     let index = Layout { rows: 64, data: 128, scales: 4, align: 1 };
     assert_eq!((index.stride(), index.bytes(1)), (64 * 132, (128..256, 64 * 128 + 4..64 * 128 + 8)));
 }
+
+/// A record of Flash by hand: 448 channels of 1.5 times powers of two, 64 rotated ones, at row 3 of a page of 256.
+#[test]
+fn a_record_holds_a_row_bit_for_bit() {
+    let layout = Layout { rows: 256, data: 448 + 128, scales: 8, align: 576 };
+    let mut page = vec![0xee_u8; layout.stride()];
+    let nope = |i: usize| 1.5 * 2f32.powi(i as i32 / 64 - 3) * if i.is_multiple_of(2) { 1.0 } else { -0.5 };
+    let row: Vec<f32> = (0..448).map(nope).chain((0..64).map(|i| 1.0 + i as f32 / 128.0)).collect();
+    layout.write_kv(&mut page, 3, 448, &row).unwrap();
+    assert_eq!(layout.read_kv(&page, 3, 448), row);
+    // 1.5 * 2^-3 under a scale of 2^-11 (384 = 0x7c of at most 448): E4M3 of 384, then of -192; the scale's byte is -11 + 127.
+    assert_eq!((page[3 * 576], page[3 * 576 + 1], page[256 * 576 + 24]), (0x7c, 0xf4, 116));
+    assert_eq!(page[3 * 576 + 448..3 * 576 + 450], [0x80, 0x3f], "bf16 1.0, little end first");
+    // The rows beside it are not touched, nor is the byte of padding.
+    assert!(page[..3 * 576].iter().chain(&page[4 * 576..256 * 576 + 24]).all(|b| *b == 0xee));
+    assert_eq!(page[256 * 576 + 31], 0xee);
+    // What is on no grid is refused, not rounded.
+    assert!(layout.write_kv(&mut page, 4, 448, &[&[1.03125; 448][..], &row[448..]].concat()).is_none());
+    assert!(layout.write_kv(&mut page, 4, 448, &[&row[..448], &[1.001; 64]].concat()).is_none());
+    assert!(layout.write_kv(&mut page, 4, 448, &[&[f32::NAN; 448][..], &row[448..]].concat()).is_none());
+}
