@@ -17,13 +17,14 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import transformers
+from transformers import DynamicCache
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Behind the standard library: the training code has a module of the name `select`.
 sys.path += [str(Path(__file__).parent), str(ROOT / "xtask/oracle"), str(ROOT / "xtask/golden")]
 
 import transformers_golden as golden
-from karat_capture import TRANSFORMERS, Capture
+from karat_capture import TRANSFORMERS, Capture, TransformersPages
 from trim import read_gz
 
 
@@ -74,7 +75,8 @@ def faults(net):
     yield "shared expert lost", 5, ("ffn.shared",), lambda: scaled(layers[5].mlp.shared_experts.down_proj.weight, 0.0)
     yield "one routed expert's gate and up swapped", 2, ("ffn.routed",), lambda: swapped(layers[2].mlp.experts.gate_up_proj)
     yield "gate scores shifted by one row", 6, ("ffn.router_logits", "ffn.idx"), lambda: output(layers[6].mlp.gate, lambda o: (o[0].roll(1, 0), o[1], o[2]))
-    yield "two experts of each row swapped without their weights", 5, ("ffn.idx", "ffn.routed"), lambda: output(layers[5].mlp.gate, lambda o: (o[0], o[1].flip(-1), o[2]))
+    # Engines order the slots as they like: which of the two moved can't be told, only that they no longer belong together.
+    yield "two experts of each row swapped without their weights", 5, ("ffn.idx", "ffn.wt"), lambda: output(layers[5].mlp.gate, lambda o: (o[0], o[1].flip(-1), o[2]))
     yield "attention's streams mixed by the transposed matrix", 1, ("hc_attn.comb",), lambda: output(layers[1].attn_hc, lambda o: (o[0], o[1].transpose(-1, -2), o[2]))
     yield "feed-forward's post weights halved", 3, ("hc_ffn.post",), lambda: output(layers[3].ffn_hc, lambda o: (o[0] / 2, o[1], o[2]))
     yield "one Sinkhorn iteration", 2, ("hc_attn.comb",), lambda: replaced(layers[2].attn_hc, "hc_sinkhorn_iters", 1)
@@ -121,6 +123,39 @@ def run(net, ids, folder):
         return capture.write(folder)
 
 
+def warm(net, ids, folder, between=lambda cache: contextlib.nullcontext()):
+    """A warm conversation: all but the last eight ids in one prefill, those decoded; of them alone rows and the pages are kept.
+    `between` happens before the decode steps."""
+    cache = DynamicCache(config=net.config)
+    first = len(ids) - 8
+    options = {"mode": "eager", "positions": range(first, len(ids)), "pages": TransformersPages(lambda _: cache)}
+    with Capture(net, TRANSFORMERS, **options) as capture, torch.inference_mode():
+        with capture.sequence("a", ids[:first]):
+            net(ids[None, :first], past_key_values=cache, use_cache=True)
+        with between(cache):
+            for at in range(first, len(ids)):
+                with capture.sequence("a", ids[at : at + 1], kind="decode"):
+                    net(ids[None, at : at + 1], past_key_values=cache, use_cache=True)
+        return capture.write(folder)
+
+
+@contextlib.contextmanager
+def spoilt(entries):
+    """Some entries become those behind them."""
+    entries[:, 20:28] = 0.9 * entries[:, 28:36]  # no ties
+    yield
+
+
+def sampled(net):
+    """(name, cache or kernel, layer, what happens before the decode steps)."""
+    a = lambda l: net.model.layers[l].self_attn
+    yield "unchanged", None, None, lambda cache: contextlib.nullcontext()
+    yield "eight entries of layer 4 are others", "cache", 4, lambda cache: spoilt(cache.layers[4].compressed_kv["compressor"])
+    yield "an entry's index keys of layer 2 are others", "cache", 2, lambda cache: spoilt(cache.layers[2].compressed_kv["indexer"])
+    yield "attention scale of layer 3 off by 5 % in decode", "kernel", 3, lambda cache: replaced(a(3), "scaling", a(3).scaling * 1.05)
+    yield "shared expert of layer 5 lost in decode", "kernel", 5, lambda cache: scaled(net.model.layers[5].mlp.shared_experts.down_proj.weight, 0.0)
+
+
 def audit(karat, folder):
     done = subprocess.run([karat, "audit", "--candidate", folder, "--claims", "f32", "--json", "--quiet", "--no-cache"], capture_output=True, text=True)
     return json.loads(done.stdout), done.returncode
@@ -150,7 +185,13 @@ def main(karat, out, count="300"):
         named = code == 1 and str(first.get("layer")) == str(layer) and first.get("tap") in taps
         found += named
         print(json.dumps({"fault": name, "expected": [layer, *taps], "exit": code, "first": first, "named": named}), flush=True)
-    print(json.dumps({"named": found, "of": len(cases)}))
+    print(json.dumps({"named": found, "of": len(cases)}), flush=True)
+    for number, (name, fault, layer, between) in enumerate(sampled(net)):
+        data, code = audit(karat, warm(net, ids, out / f"warm{number}", between))
+        first = data.get("first_bad") or {}
+        said = (data.get("examination") or {}).get("summary") or ""
+        named = code == 0 if fault is None else code == 1 and said.startswith(fault + ":") and str(first.get("layer")) == str(layer)
+        print(json.dumps({"sampled": name, "expected": [fault, layer], "exit": code, "verdict": data.get("verdict"), "said": said, "named": named}), flush=True)
 
 
 if __name__ == "__main__":

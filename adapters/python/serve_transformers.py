@@ -213,14 +213,15 @@ class Handler(BaseHTTPRequestHandler):
 
 def main():
     p = argparse.ArgumentParser(description="transformers on the mini golden model behind HTTP")
-    p.add_argument("--port", type=int, default=30010)
+    p.add_argument("--port", type=int, default=30010, help="0: a free one")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--fault", choices=["stale-abort", "other-prefix", "scale", "forget"])
     a = p.parse_args()
     began = time.time()
     Handler.engine = Engine(a.fault, a.threads)
-    print(f"ready on port {a.port} after {time.time() - began:.1f} s", flush=True)
-    ThreadingHTTPServer(("127.0.0.1", a.port), Handler).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", a.port), Handler)
+    print(f"ready on port {server.server_address[1]} after {time.time() - began:.1f} s", flush=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

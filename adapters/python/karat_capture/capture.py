@@ -125,7 +125,7 @@ class Capture:
                 t = t[[p - start for p in picked]]
                 here = picked
             if how == "flat":
-                t = t.reshape(t.shape[0], -1)
+                t = t.flatten(1)
             self.seen.setdefault((name, tap), []).extend(here)
             self.rows.setdefault((name, tap), []).append(kept(t))
 

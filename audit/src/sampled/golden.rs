@@ -327,8 +327,9 @@ impl Path for SampledGolden<'_> {
         self.golden.requests()
     }
 
+    /// MTP blocks draft from whole conversations: none here.
     fn blocks(&self) -> Blocks {
-        self.golden.blocks()
+        Blocks { mtp: 0, ..self.golden.blocks() }
     }
 
     fn embed(&self, see: &mut dyn Visitor) -> Result<Streams> {
@@ -421,8 +422,9 @@ impl Path for SampledFloor<'_> {
         self.golden.requests()
     }
 
+    /// MTP blocks draft from whole conversations: none here.
     fn blocks(&self) -> Blocks {
-        self.golden.blocks()
+        Blocks { mtp: 0, ..self.golden.blocks() }
     }
 
     fn embed(&self, _: &mut dyn Visitor) -> Result<Streams> {

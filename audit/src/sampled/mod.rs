@@ -71,6 +71,11 @@ pub(crate) fn rows<'a>(golden: &'a Golden, trace: &'a Trace, claims: Claims, rot
         all.len(),
         trace.requests().seqs.iter().map(|s| s.ids.len()).sum::<usize>()
     )];
+    if golden.blocks().mtp > 0 {
+        notes.push(
+            "multi-token-prediction blocks were not audited: what they draft takes whole conversations".to_string(),
+        );
+    }
     if dropped > 0 {
         notes.push(format!(
             "{dropped} sampled rows were not judged: window rows or entries before them are in no page of a layer"

@@ -58,7 +58,6 @@ pub(crate) fn examine(bundle: &mut Bundle, path: &SampledGolden<'_>) {
         found.kv.iter_mut().for_each(|kv| kv.fault = "kernel".to_string());
     }
     (found.op, found.tap) = (String::new(), String::new());
-    bundle.verdict.reasons.insert(0, found.summary.clone());
     bundle.verdict.examination = Some(found);
 }
 

@@ -23,6 +23,22 @@ fn goldens_own_trace_passes_and_other_ids_are_unproven() {
     assert!(other["reasons"][0].as_str().unwrap().contains("other weights"), "{other}");
 }
 
+#[test]
+fn a_sampled_trace_with_its_pages_is_judged() {
+    let dir = workplace();
+    let base = ["trace", "--path", "stock", "--model", "mini", "--tokens", "ids.json", "--quiet", "--out", "t"];
+    karat(dir.path(), &[&base[..], &["--sample", "0"]].concat()).expect(2);
+    karat(dir.path(), &[&base[..], &["--sample", "4"]].concat()).expect(0);
+    let args = ["audit", "--model", "mini", "--candidate", "t", "--claims", "official", "--quiet"];
+    let ran = karat(dir.path(), &args).expect(0);
+    assert!(ran.stdout.contains("4 of 40 positions were sampled"), "{}", ran.stdout);
+    // Without pages a sampled row can't be judged, and nothing passes.
+    karat(dir.path(), &[&base[..9], &["bare", "--sample", "4", "--taps", "layers.*,logits"]].concat()).expect(0);
+    let args = ["audit", "--model", "mini", "--candidate", "bare", "--claims", "official", "--quiet"];
+    let ran = karat(dir.path(), &args);
+    assert!(ran.exit == 4 || ran.stdout.contains("not judged"), "{} {}", ran.exit, ran.stdout);
+}
+
 /// The header of a safetensors file.
 fn header(file: &std::path::Path) -> serde_json::Value {
     let bytes = std::fs::read(file).unwrap();

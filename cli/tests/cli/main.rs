@@ -8,6 +8,7 @@ mod candidate;
 mod ci;
 mod dumps;
 mod endpoint;
+mod engine;
 mod errors;
 mod files;
 mod gate;
