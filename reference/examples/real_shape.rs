@@ -59,7 +59,7 @@ impl Shape {
             _ => Self {
                 d: 256,
                 heads: 8,
-                hd: 96,
+                hd: 128,
                 q_lora: 128,
                 groups: 2,
                 o_lora: 128,
