@@ -37,6 +37,13 @@ impl Inputs {
         self.requests.seqs.iter().enumerate().map(|(i, sequence)| (scenario(i), sequence.id.clone())).collect()
     }
 
+    /// Those conversations alone that ask something.
+    #[must_use]
+    pub fn asking(&self) -> Self {
+        let asks = |i: &usize| self.asks.get(*i).is_some_and(|asks| !asks.is_empty());
+        self.pick(&(0..self.requests.seqs.len()).filter(asks).collect::<Vec<_>>())
+    }
+
     /// These conversations alone.
     pub fn pick(&self, which: &[usize]) -> Self {
         let words = |list: &[String]| which.iter().map(|&i| list.get(i).cloned().unwrap_or_default()).collect();

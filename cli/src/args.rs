@@ -221,6 +221,9 @@ pub(crate) struct Recall {
     /// End the run as soon as a sequential test of the margin has decided (wrong one time in 20 at most)
     #[arg(long, conflicts_with = "golden")]
     pub(crate) stop_early: bool,
+    /// Ask only part I of N of the conversations; karat merge puts the parts together
+    #[arg(long, value_name = "I/N", conflicts_with_all = ["stop_early", "endpoint"])]
+    pub(crate) partition: Option<String>,
     /// Write a bundle here
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -383,8 +386,27 @@ pub(crate) struct Doctor {
     /// Environment variable that holds the key which the proxy wants
     #[arg(long, value_name = "VARIABLE", default_value = "KARAT_API_KEY")]
     pub(crate) key_env: String,
-    #[arg(long, hide = true, value_name = "CONFIG")]
-    pub(crate) plan: Option<String>,
+    /// Say instead what an audit of the model with this config.json would take: bytes, time and memory, a prediction with its
+    /// arithmetic
+    #[arg(long, value_name = "CONFIG", conflicts_with = "proxy")]
+    pub(crate) plan: Option<PathBuf>,
+    /// What is planned for.
+    #[command(flatten)]
+    pub(crate) plan_of: PlanOf,
+}
+
+/// The audit that `karat doctor --plan` is about.
+#[derive(Debug, Args)]
+pub(crate) struct PlanOf {
+    /// With --plan: conversations
+    #[arg(long = "plan-conversations", value_name = "N", default_value_t = 24, requires = "plan")]
+    pub(crate) conversations: usize,
+    /// With --plan: tokens of each conversation
+    #[arg(long = "plan-tokens", value_name = "N", default_value_t = 16_384, requires = "plan")]
+    pub(crate) tokens: usize,
+    /// With --plan: speed patches
+    #[arg(long = "plan-patches", value_name = "N", default_value_t = 8, requires = "plan")]
+    pub(crate) patches: usize,
 }
 
 /// `karat scenario`.

@@ -48,8 +48,9 @@ pub(crate) const MODEL: &str = "Examples:
   karat model new --geometry mini --out mini
   karat model diff A B";
 
-pub(crate) const DOCTOR: &str = "Example:
-  karat doctor";
+pub(crate) const DOCTOR: &str = "Examples:
+  karat doctor
+  karat doctor --plan DIR/config.json --plan-tokens 8192 --plan-patches 3";
 
 pub(crate) const SCENARIO: &str = "Examples:
   karat scenario list --grep needle

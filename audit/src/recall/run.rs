@@ -1,7 +1,6 @@
 //! `karat recall`: golden and candidates over many conversations, logits only.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use karat_bundle::judge::recall::{in_order, sequential::Sequential};
@@ -42,9 +41,8 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
     let mut steps = Steps::new(job.progress, job.stop, batches.len() as u64 * paths);
     let mut wall = Walls::default();
     let mut found: Vec<RecallRow> = Vec::new();
-    // Conversations whose lost answers were traced to a layer: of the run, not of a batch.
-    let searched = Cell::new(0);
-    let mut passes = 0.0;
+    // Rows that a path computed, and rows that were asked for.
+    let (mut computed, mut rows_asked) = (0, 0);
     let mut ran = 0;
     for batch in &batches {
         let decided = |m: f64| Sequential::of(&in_order(&found), m, run.policy.delta).decided_after();
@@ -61,8 +59,8 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
         let golden = Golden::new(part.checkpoint.clone(), requests.clone(), Mode::F32, part.threads)?;
         let ours = picked(&golden, &part)?;
         wall.golden += begun.elapsed().as_secs_f64();
-        passes += 1.0;
-        let Some((name, patches)) = &set else {
+        (computed, rows_asked) = (computed + tokens, rows_asked + tokens);
+        let Some((name, _)) = &set else {
             let answers = answers(asks, &ours, &ours);
             let phases = answers.iter().map(|a| golden.phase_of(last_row(asks, a))).collect();
             let asked = Asked { patch_set: "golden".to_owned(), history: "cold".to_owned(), answers, phases };
@@ -73,27 +71,15 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
         };
         steps.next(&format!("{name}, {tokens} tokens"))?;
         let begun = Instant::now();
-        let history = match (part.inputs.chunks.first().copied().flatten(), subject.map(|s| s.history)) {
-            (Some(size), Some(History::Cold)) => History::Chunked { size },
-            (_, asked) => asked.unwrap_or(History::Cold),
-        };
-        let stock = subject.map_or(karat_optimized::Stock::Official, |s| s.stock);
-        let plan = Plan { stock, patches: patches.clone(), history };
+        let Some(plan) = plan(subject, part.inputs.chunks.first().copied().flatten()) else { continue };
         let path = Optimized::new(part.checkpoint.clone(), requests.clone(), plan.clone(), part.threads)?;
         let answers = answers(asks, &ours, &picked(&path, &part)?);
         let phases = answers.iter().map(|a| path.phase_of(last_row(asks, a))).collect();
         wall.candidate += begun.elapsed().as_secs_f64();
-        passes += 1.0;
-        let asked = Asked { patch_set: name.clone(), history: history.to_string(), answers, phases };
-        let layers = searcher(&part, vec![(name.clone(), plan.clone())]);
-        let search = |set: &str, seq: usize, asks: &[Ask]| {
-            if searched.get() == SEARCHED {
-                return Ok(Vec::new());
-            }
-            searched.set(searched.get() + 1);
-            layers(set, seq, asks)
-        };
-        let mut new = rows(&part, &[asked], &search)?;
+        computed += tokens;
+        let asked = Asked { patch_set: name.clone(), history: plan.history.to_string(), answers, phases };
+        // Which conversations are searched for the layer that loses them is settled when all have run.
+        let mut new = rows(&part, &[asked], &|_, _, _| Ok(Vec::new()))?;
         free::run(&part, &mut new, Some(&plan))?;
         found.append(&mut new);
     }
@@ -104,14 +90,53 @@ fn run(job: &Job<'_>, subject: Option<&Subject>, margin: Option<f64>, stops: boo
     if !job.checkpoint.config().mtp.is_empty() {
         run.notes.push("multi-token-prediction blocks did not run: no answer depends on them".to_string());
     }
-    wall.total = start.elapsed().as_secs_f64();
-    wall.diff = wall.total - wall.golden - wall.candidate;
     run.wall_s = wall;
-    run.peak_memory_bytes = peak_memory();
     let mut bundle = Bundle { run, recall: found, ..Bundle::default() };
+    karat_bundle::merge::sort(&mut bundle, &job.inputs.conversations());
+    trace(job, subject, &mut bundle.recall)?;
+    let run = &mut bundle.run;
+    run.wall_s.total = start.elapsed().as_secs_f64();
+    run.wall_s.diff = run.wall_s.total - run.wall_s.golden - run.wall_s.candidate;
+    run.peak_memory_bytes = peak_memory();
     bundle.verdict = judge(&bundle.evidence(), &bundle.run.policy);
-    bundle.verdict.forward_equivalents = passes;
+    bundle.verdict.forward_equivalents = if rows_asked == 0 { 0.0 } else { computed as f64 / rows_asked as f64 };
     Ok(bundle)
+}
+
+/// The subject's path over a conversation that its scenario has chunked like this; nothing for golden alone.
+fn plan(subject: Option<&Subject>, chunk: Option<usize>) -> Option<Plan> {
+    let subject = subject?;
+    let (_, patches) = subject.sets().pop()?;
+    let history = match (chunk, subject.history) {
+        (Some(size), History::Cold) => History::Chunked { size },
+        (_, asked) => asked,
+    };
+    Some(Plan { stock: subject.stock, patches, history })
+}
+
+/// Searches the first conversations that lose an answer, in the order of the run, for the layer that loses it: the same ones
+/// however the run is parted.
+fn trace(job: &Job<'_>, subject: Option<&Subject>, rows: &mut [RecallRow]) -> Result<()> {
+    let is_lost = |r: &RecallRow| {
+        judge::recall::counts(r) && judge::recall::golden_is_right(r) && !judge::recall::candidate_is_right(r)
+    };
+    let lost: BTreeSet<(String, String)> =
+        rows.iter().filter(|r| is_lost(r)).map(|r| (r.scenario.clone(), r.conversation.clone())).collect();
+    let names = job.inputs.conversations();
+    let first = names.iter().enumerate().filter(|(_, name)| lost.contains(*name)).take(SEARCHED);
+    for (seq, (scenario, conversation)) in first {
+        let chunk = job.inputs.chunks.get(seq).copied().flatten();
+        let Some(plan) = plan(subject, chunk) else { return Ok(()) };
+        let of = |r: &&mut RecallRow| r.scenario == *scenario && r.conversation == *conversation && is_lost(r);
+        let mut mine: Vec<&mut RecallRow> = rows.iter_mut().filter(of).collect();
+        let question = |r: &&mut RecallRow| job.inputs.asks[seq].get(r.question as usize).cloned();
+        let Some(asks) = mine.iter().map(question).collect::<Option<Vec<Ask>>>() else { continue };
+        let layers = searcher(job, vec![(String::new(), plan)])("", seq, &asks)?;
+        for (row, layer) in mine.iter_mut().zip(layers) {
+            row.lost_at_layer = layer;
+        }
+    }
+    Ok(())
 }
 
 fn candidate(subject: Option<&Subject>, set: Option<String>) -> RunCandidate {

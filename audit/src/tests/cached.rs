@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use karat_diff::Claims;
@@ -9,9 +10,19 @@ use karat_seam::{Op, Phase, Site, Tap};
 
 use super::fake::{Fake, Fault, requests};
 use super::lockstep::facts;
-use crate::{Cache, Candidate, Lockstep, Outcome, PatchSpec, Quiet};
+use crate::{Cache, Candidate, Lockstep, Outcome, PatchSpec, Progress, Quiet};
 
 fn run(golden: &Fake, candidates: &[(&str, &Fake)], cache: Option<&Cache>, layers: Option<u16>) -> Outcome {
+    run_until(golden, candidates, cache, layers, &Quiet).unwrap()
+}
+
+fn run_until(
+    golden: &Fake,
+    candidates: &[(&str, &Fake)],
+    cache: Option<&Cache>,
+    layers: Option<u16>,
+    progress: &dyn Progress,
+) -> crate::Result<Outcome> {
     let spec = PatchSpec {
         name: "fast".into(),
         ops: vec![Op::OutputUp],
@@ -38,7 +49,23 @@ fn run(golden: &Fake, candidates: &[(&str, &Fake)], cache: Option<&Cache>, layer
         layers,
         cache,
     };
-    lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap()
+    lockstep.run(progress, &AtomicBool::new(false))
+}
+
+/// Dies when a step begins.
+struct Dies {
+    at: u64,
+    /// What the step was.
+    last_words: Mutex<String>,
+}
+
+impl Progress for Dies {
+    fn step(&self, done: u64, _: u64, what: &str) {
+        if done == self.at {
+            *self.last_words.lock().unwrap() = what.to_string();
+            panic!("the end");
+        }
+    }
 }
 
 /// Everything but times and passes.
@@ -95,6 +122,40 @@ fn a_changed_candidate_is_all_that_runs() {
     let without = run(&golden, &[("stock", &other), ("stock+fast", &fast)], None, None);
     assert_eq!(shown(&moved), shown(&without));
     assert_eq!(moved.forward_equivalents, 3.0);
+}
+
+/// Wherever a run dies, the next one takes every block before from the cache: one layer's work is lost at most.
+#[test]
+fn a_death_loses_one_layer_at_most() {
+    let golden = Fake::new(requests(&[5]), Fault::default());
+    let (stock, fast) = (Fake::new(requests(&[5]), fault(0, 1.01)), Fake::new(requests(&[5]), fault(1, 1.02)));
+    let candidates = [("stock", &stock), ("stock+fast", &fast)];
+    let without = shown(&run(&golden, &candidates, None, None));
+    let mut blocks_seen = std::collections::BTreeSet::new();
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        let dies = Dies { at, last_words: Mutex::default() };
+        let cache = Cache::open(dir.path(), 1 << 20).unwrap();
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run_until(&golden, &candidates, Some(&cache), None, &dies).map(|_| ())
+        }));
+        if ran.is_ok() {
+            break;
+        }
+        let words = dies.last_words.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Embed is block 0, layer 0 block 1; the head is the last.
+        let block = match words.rsplit(' ').next().unwrap() {
+            "head" => 4,
+            layer => layer.parse::<u64>().map_or(0, |l| l + 1),
+        };
+        blocks_seen.insert(block);
+        let cache = Cache::open(dir.path(), 1 << 20).unwrap();
+        let resumed = run(&golden, &candidates, Some(&cache), None);
+        assert_eq!(shown(&resumed), without);
+        let used = cache.used();
+        assert!(used.golden >= block && used.comparisons >= 2 * block, "{words}: {used:?}");
+    }
+    assert_eq!(blocks_seen.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
 #[test]

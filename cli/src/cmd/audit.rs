@@ -132,7 +132,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
 }
 
 /// `I/N`: part I, from 1, of N.
-fn part_of(text: &str) -> Result<(u64, u64)> {
+pub(crate) fn part_of(text: &str) -> Result<(u64, u64)> {
     let parsed = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
     match parsed {
         Some((i, n)) if (1..=n).contains(&i) && n <= 4096 => Ok((i, n)),

@@ -13,14 +13,15 @@ use serde_json::json;
 
 use crate::args::{Doctor, Globals};
 use crate::failure::Result;
-use crate::later::refuse_given;
 use crate::{cache, output};
 
 /// Rows of the self-test: past the mini geometry's window, one long group and several short ones.
 const ROWS: u32 = 40;
 
 pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
-    refuse_given(&[("karat doctor --plan", args.plan.is_some())])?;
+    if let Some(config) = &args.plan {
+        return super::plan::run(config, &args.plan_of, globals);
+    }
     if let (Some(proxy), Some(listen)) = (&args.proxy, &args.listen) {
         return super::live::proxy(proxy, listen, &args.key_env, globals);
     }

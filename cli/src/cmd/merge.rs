@@ -12,7 +12,7 @@ use crate::{output, summary};
 /// `karat merge`.
 #[derive(Debug, Args)]
 pub(crate) struct Merge {
-    /// Bundles of karat audit --partition or karat gate --partition, every part once
+    /// Bundles that audit, gate or recall --partition wrote, every part once
     #[arg(value_name = "BUNDLE", required = true)]
     pub(crate) bundles: Vec<PathBuf>,
     /// Write the whole run's bundle here
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Merge, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&whole));
     } else {
-        output::page(&summary::text(&whole, Some(&args.out), output::Style::of_stdout()));
+        output::page(&summary::of(&whole, Some(&args.out), output::Style::of_stdout()));
     }
     Ok(whole.verdict.exit_code)
 }

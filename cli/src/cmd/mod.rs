@@ -13,6 +13,7 @@ pub(crate) mod live;
 pub(crate) mod merge;
 mod model;
 mod patches;
+mod plan;
 mod recall;
 mod report;
 mod scenario;

@@ -3,7 +3,7 @@
 use karat_audit::Subject;
 use karat_optimized::History;
 
-use super::audit::low_precision;
+use super::audit::{low_precision, part_of};
 use super::live;
 use crate::args::{Globals, Recall};
 use crate::failure::{Failure, Result};
@@ -24,6 +24,7 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
             Some(Subject { stock, patches, history: History::Cold })
         }
     };
+    let partition = args.partition.as_deref().map(part_of).transpose()?;
     let source = model::open(args.model.as_deref())?;
     let some = karat_scenarios::list().iter().filter(|b| args.all || !b.long);
     let some: Vec<String> = some.map(|b| b.name.to_owned()).collect();
@@ -33,6 +34,14 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
         return Err(Failure::usage("these scenarios ask nothing (no `answers`): there is nothing to recall"));
     }
     let longest = inputs.requests.seqs.iter().map(|s| s.ids.len()).max().unwrap_or(0);
+    // Conversations that ask nothing are not run.
+    let (inputs, part) = match (inputs.asking(), partition) {
+        (all, None) => (all, None),
+        (all, Some((index, of))) => {
+            let (own, rest) = all.part(index, of);
+            (own, Some(rest))
+        }
+    };
     let progress = Progress::new(globals);
     let job = inputs::job(&source, inputs, globals, &progress);
     let margin = args.margin / 100.0;
@@ -50,6 +59,9 @@ pub(crate) fn run(args: &Recall, globals: Globals) -> Result<u8> {
     if let Some(stopped) = bundle.run.stopped {
         let note = format!("ended after {} of {} conversations: the test had decided", stopped.after, stopped.of);
         bundle.run.notes.push(note);
+    }
+    if let Some(part) = part {
+        karat_bundle::merge::as_part(&mut bundle, part);
     }
     if let Some(out) = &args.out {
         karat_bundle::write(out, &bundle)?;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Report, globals: Globals) -> Result<u8> {
     if globals.json {
         output::json(&summary::json(&bundle));
     } else if is_shown {
-        output::page(&summary::text(&bundle, Some(&args.bundle), output::Style::of_stdout()));
+        output::page(&summary::of(&bundle, Some(&args.bundle), output::Style::of_stdout()));
     }
     Ok(bundle.verdict.exit_code)
 }

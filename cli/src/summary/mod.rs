@@ -55,6 +55,12 @@ fn examined(bundle: &Bundle, style: Style) -> Vec<String> {
     lines
 }
 
+/// The summary of whatever run left the bundle.
+pub(crate) fn of(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
+    let is_recall = bundle.taps.is_empty() && !bundle.recall.is_empty();
+    if is_recall { recall_text(bundle, out, style) } else { text(bundle, out, style) }
+}
+
 /// The summary of a recall run.
 pub(crate) fn recall_text(bundle: &Bundle, out: Option<&Path>, style: Style) -> String {
     page(bundle, &[recall::tables(bundle, style)], out, style)

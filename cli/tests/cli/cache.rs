@@ -49,6 +49,37 @@ fn an_unchanged_audit_computes_nothing_and_says_so() {
     assert!(doctor["cache"]["entries"].as_u64().unwrap() > 8, "{doctor}");
 }
 
+/// A part is killed wherever it is; the same command again finds what was finished, and the tables are the same.
+#[test]
+fn a_killed_audit_goes_on() {
+    let dir = workplace();
+    let dir = dir.path();
+    let cache = dir.join("cache");
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap())];
+    let plain = audit(dir, "plain", &["--no-cache"], &environment);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_karat"))
+        .args(["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "bf16-mhc", "--layers", "3", "--quiet"])
+        .args(["--out", "again"])
+        .current_dir(dir)
+        .env("KARAT_CACHE_DIR", &cache)
+        .env_remove("KARAT_NO_CACHE")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let entries = || {
+        let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>();
+        list(&cache).iter().flat_map(|l| list(l)).flat_map(|shelf| list(&shelf)).count()
+    };
+    while entries() < 3 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let again = audit(dir, "again", &[], &environment).expect(plain.exit);
+    assert_eq!(tables(dir, "again"), tables(dir, "plain"));
+    assert!(used(dir, "again").golden >= 1 && !again.stdout.contains("damaged"), "{}", again.stdout);
+}
+
 #[test]
 fn processes_share_a_cache_and_survive_what_is_in_it() {
     let dir = workplace();

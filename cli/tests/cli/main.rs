@@ -14,6 +14,7 @@ mod files;
 mod gate;
 mod import;
 mod isolate;
+mod machines;
 mod recall;
 mod report;
 mod support;
