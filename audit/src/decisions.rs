@@ -51,7 +51,11 @@ pub(crate) fn compare(
         let operands = IndexNoise::of(on_x2, (l, seq)).filter(|_| tap == Tap::AttnSelected);
         let weights = [on_x2, candidate].map(|seen| seen.get(Site::layer(l, Tap::FfnWt), seq));
         let misordered = match (tap, weights) {
-            (Tap::FfnIdx, [Some(ours), Some(shown)]) => slots::misordered(&own, theirs, ours, shown),
+            (Tap::FfnIdx, [Some(ours), Some(shown)]) => {
+                let (claims, patches) = (at.candidate.claims, &at.candidate.patches);
+                let allowed = |row| predict::tolerance(claims, Tap::FfnWt, at.phase(tap, row), patches, |_| None).value;
+                slots::misordered([&own, theirs, ours, shown], allowed)
+            }
             _ => Vec::new(),
         };
         let scores = raw.zip(deciding.as_ref());
