@@ -178,14 +178,18 @@ fn the_audit_judges_it_and_names_it() {
     };
     let (stock, wrong, hidden) = (path(), Other(path(), Change::Collapsed), Other(path(), Change::Hidden));
     let rotates = [true; 2];
-    let rules = Some(Rules::of(&stock, &checkpoint));
+    let rules = |path| Some(Rules::of(path, &checkpoint));
     let lockstep = Lockstep {
         golden: &golden,
         floor: None,
         candidates: vec![
-            Candidate { rotates, rules, ..Candidate::new("stock", &stock, Claims::Official) },
-            Candidate { rotates, ..Candidate::new("stock+collapsed", &wrong, Claims::Official) },
-            Candidate { rotates, ..Candidate::new("stock+hidden", &hidden, Claims::Official) },
+            Candidate { rotates, rules: rules(&stock), ..Candidate::new("stock", &stock, Claims::Official) },
+            Candidate {
+                rotates,
+                rules: rules(&wrong.0),
+                ..Candidate::new("stock+collapsed", &wrong, Claims::Official)
+            },
+            Candidate { rotates, rules: rules(&hidden.0), ..Candidate::new("stock+hidden", &hidden, Claims::Official) },
         ],
         scenarios: vec!["made".into(); 2],
         asks: &[],
