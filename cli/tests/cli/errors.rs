@@ -78,7 +78,7 @@ fn unreadable_input_exits_3_with_one_message() {
     std::fs::write(dir.path().join("cut.json"), r#"{"sequences":[{"id":"a","inp"#).unwrap();
     std::fs::write(dir.path().join("big.json"), r#"{"sequences":[{"id":"a","input_ids":[99999]}]}"#).unwrap();
     std::fs::write(dir.path().join("bad.toml"), "format = 1").unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["audit", "--model", "nowhere"], "nowhere"),
         (&["audit", "--model", "mini", "--tokens", "nowhere.json"], "nowhere.json"),
         (&["audit", "--model", "mini", "--tokens", "cut.json"], "cut.json"),
@@ -87,6 +87,7 @@ fn unreadable_input_exits_3_with_one_message() {
         (&["audit", "--model", "mini", "--candidate", "nowhere", "--claims", "f32"], "nowhere"),
         (&["diff", "nowhere", "mini"], "nowhere"),
         (&["model", "inspect", "nowhere"], "nowhere"),
+        (&["doctor", "--plan", "cut.json"], "cut.json"),
     ];
     for (args, words) in cases {
         let ran = karat(dir.path(), &[args, &["--quiet"]].concat()).expect(3);

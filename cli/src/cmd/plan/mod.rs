@@ -37,7 +37,12 @@ struct Plan<'m> {
 pub(super) fn run(file: &Path, of: &PlanOf, globals: Globals) -> Result<u8> {
     let path = if file.is_dir() { file.join("config.json") } else { file.to_path_buf() };
     let unreadable = |e| karat_model::Error::input("the config can't be read").at(path.display()).found(e);
-    let config = Config::from_json(&std::fs::read(&path).map_err(unreadable)?)?;
+    // A config says `config.json` of itself; here it may be any file.
+    let named = |e: karat_model::Error| {
+        let place = e.place.replacen("config.json", &path.display().to_string(), 1);
+        karat_model::Error { place, ..e }
+    };
+    let config = Config::from_json(&std::fs::read(&path).map_err(unreadable)?).map_err(named)?;
     if of.tokens == 0 || of.conversations == 0 || of.tokens > config.max_position_embeddings {
         let most = config.max_position_embeddings;
         return Err(Failure::usage(format!("--plan-tokens takes 1 to {most}, --plan-conversations 1 and more")));
