@@ -32,8 +32,9 @@ const ALL: [Loops; 2] = [
     Loops { package: "karat-diff", program: "diff_counts", table: "diff/counts.toml" },
 ];
 /// Relative difference that is no change: the C library picks its copy routines by processor, and what is inlined where
-/// shifts a little with every crate that is linked in (8 % was seen). A vector loop that became a scalar one is far above it.
-const TOLERANCE: f64 = 0.15;
+/// shifts a little with every crate that is linked in and with the checkout's path (11 % was seen). A vector loop that became a scalar one
+/// takes twice as many or more.
+const TOLERANCE: f64 = 0.30;
 /// The frame in which instructions count.
 const FRAME: &str = "*::counted*";
 

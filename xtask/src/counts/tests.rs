@@ -7,9 +7,9 @@ fn table(of: &[(&str, u64)]) -> BTreeMap<String, u64> {
 #[test]
 fn a_loop_that_changed_is_new_or_is_gone_is_named() {
     let before = table(&[("a", 1000), ("b", 1000), ("c", 1000)]);
-    assert_eq!(differs(&before, &table(&[("a", 1149), ("b", 851), ("c", 1000)])), None);
-    let found = differs(&before, &table(&[("a", 1151), ("b", 849), ("d", 5)])).unwrap();
-    let want = "a changed by more than 15 %, b changed by more than 15 %, d is not in it, c is gone";
+    assert_eq!(differs(&before, &table(&[("a", 1299), ("b", 701), ("c", 1000)])), None);
+    let found = differs(&before, &table(&[("a", 1301), ("b", 699), ("d", 5)])).unwrap();
+    let want = "a changed by more than 30 %, b changed by more than 30 %, d is not in it, c is gone";
     assert_eq!(found, want);
 }
 
