@@ -70,8 +70,8 @@ impl<'p> Resident<'p> {
     /// Layer `l` with weights in the forms that the path's plan needs.
     pub(crate) fn with(path: &'p Optimized, l: u16, w: Arc<LayerWeights>) -> Self {
         let kind = kind_of(path.config(), l);
-        let _pages = path.checkpoint.pages(&name_of(path.config(), l));
-        Self { path, l, kind, w, rope: path.rope(kind).clone(), _pages }
+        let pages = path.checkpoint.pages(&name_of(path.config(), l));
+        Self { path, l, kind, w, rope: path.rope(kind).clone(), _pages: pages }
     }
 
     fn config(&self) -> &'p Config {
@@ -95,11 +95,11 @@ impl<'p> Resident<'p> {
 impl Layer for Resident<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
         let residents = vec![self; lanes.len()];
-        self.path.pool().install(|| run_lanes(&residents, lanes))
+        self.path.adder.checked(self.path.pool().install(|| run_lanes(&residents, lanes)))
     }
 
     fn op(&self, op: Op, operands: &[(Tap, Tensor)], rows: &[RowId]) -> Result<Vec<(Tap, Tensor)>> {
-        self.path.pool().install(|| self.run_op(op, operands, rows))
+        self.path.adder.checked(self.path.pool().install(|| self.run_op(op, operands, rows)))
     }
 
     fn has_op(&self, op: Op) -> bool {

@@ -113,9 +113,8 @@ impl Source {
                 .get(name)
                 .map(|b| Blob::Held(Arc::clone(b)))
                 .ok_or_else(|| Error::input("file is missing").at(name)),
-            Self::Folder(dir) => {
-                Ok(mmap::map(&dir.join(name))?.map_or_else(|| Blob::Held(Arc::from([])), |map| Blob::Mapped(Arc::new(map))))
-            }
+            Self::Folder(dir) => Ok(mmap::map(&dir.join(name))?
+                .map_or_else(|| Blob::Held(Arc::from([])), |map| Blob::Mapped(Arc::new(map)))),
         }
     }
 }
