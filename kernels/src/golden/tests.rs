@@ -4,7 +4,7 @@
 mod host;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use karat_model::{Checkpoint, Result};
 use karat_reference::backend::Backend;
@@ -42,11 +42,11 @@ fn the_kernels_have_goldens_bits_on_the_tiny_model() {
     }
 }
 
-/// Moves values between two ranks of this process, and counts; `loses` the last value on the way.
-#[derive(Debug)]
+/// Moves values between two ranks of this process, and counts them; `loses` the last one on the way.
+#[derive(Debug, Default)]
 struct Bus {
     moved: AtomicUsize,
-    loses: bool,
+    loses: AtomicBool,
 }
 
 impl Gather for Bus {
@@ -56,10 +56,11 @@ impl Gather for Bus {
 
     fn gather(&self, shares: &[Vec<f32>]) -> Result<Vec<Vec<f32>>> {
         assert_eq!(shares.len(), 2);
-        // Both ranks have experts that somebody chose, in most layers.
-        self.moved.fetch_add(shares.iter().map(Vec::len).min().unwrap(), Ordering::Relaxed);
+        self.moved.fetch_add(shares.iter().map(Vec::len).min().unwrap_or(0), Ordering::Relaxed);
         let mut shares = shares.to_vec();
-        shares[1].last_mut().filter(|_| self.loses).into_iter().for_each(|v| *v = 0.0);
+        if self.loses.load(Ordering::Relaxed) {
+            shares[1].last_mut().into_iter().for_each(|v| *v += 1.0);
+        }
         Ok(shares)
     }
 }
@@ -67,24 +68,20 @@ impl Gather for Bus {
 #[test]
 fn experts_spread_over_two_devices_have_goldens_bits() {
     let folder = tempfile::tempdir().unwrap();
+    // Each keeps its own weights and may not be asked for the other's. One library: its kernels can't run twice at once.
     let Some(first) = Host::compile(folder.path(), "off") else { return };
-    let second = Host::compile(tempfile::tempdir().unwrap().path(), "off").unwrap();
+    let second = Host::again(folder.path());
     let files = karat_model::new::new_model(karat_model::new::Geometry::Mini, 3);
     let checkpoint = Arc::new(Checkpoint::from_memory("tiny", files).unwrap());
     let ids: Vec<u32> = (0..40).collect();
-    let bus = Arc::new(Bus { moved: AtomicUsize::new(0), loses: false });
+    let bus = Arc::new(Bus::default());
     let backend: Arc<dyn Backend> = Arc::new(Desk::spread(first, vec![second], bus.clone()));
     assert_eq!((backend.ranks(), backend.name().starts_with("2 x this processor")), (2, true));
-    assert_equal(&compare(&checkpoint, &ids, 24, &backend, 2).unwrap());
+    assert_equal(&compare(&checkpoint, &ids, 24, &backend, 1).unwrap());
     assert!(bus.moved.load(Ordering::Relaxed) > 0, "both ranks had something to give");
-    // A bus that loses a value is seen.
-    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let hosts = [one.path(), two.path()].map(|folder| Host::compile(folder, "off").unwrap());
-    let [first, second] = hosts;
-    let bus = Arc::new(Bus { moved: AtomicUsize::new(0), loses: true });
-    let backend: Arc<dyn Backend> = Arc::new(Desk::spread(first, vec![second], bus));
-    let found = compare(&checkpoint, &ids[..8], 8, &backend, 2).unwrap();
-    assert!(found.rows.iter().any(|r| r.what == "run" && r.name == "ffn.routed" && r.differing > 0));
+    bus.loses.store(true, Ordering::Relaxed);
+    let found = compare(&checkpoint, &ids, 24, &backend, 1).unwrap();
+    assert!(found.rows.iter().any(|r| r.what == "op" && r.name == "ffn.experts" && r.differing > 0), "{found:#?}");
 }
 
 #[test]

@@ -160,8 +160,14 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
 ) -> Result<Vec<Vec<T>>, W::Error> {
     sum_over_experts(ctx, parts, |e, users| {
         let ctx = ctx.of_expert(e);
-        let act = weighted(ctx, parts, users, &*w.up(e)?);
-        Ok(down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?))
+        let up = w.up(e)?;
+        let act = weighted(ctx, parts, users, &up);
+        // Nobody else holds it, unless experts are kept.
+        Arc::try_unwrap(up).into_iter().flatten().for_each(Packed::recycle);
+        let w2 = w.down(e)?;
+        let out = down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2);
+        Arc::try_unwrap(w2).into_iter().for_each(Packed::recycle);
+        Ok(out)
     })
 }
 
