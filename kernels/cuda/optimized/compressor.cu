@@ -160,7 +160,7 @@ DEVICE bool slot_at(const CompressArgs& a, int window, int i, long long& row, in
 }
 
 // Grid: windows; a thread a channel.
-extern "C" __global__ void __launch_bounds__(512) compress_pool(CompressArgs a) {
+extern "C" __global__ void __launch_bounds__(512, __CUDA_ARCH__ >= 1200 ? 1 : 4) compress_pool(CompressArgs a) {
     __shared__ float room[16];
     wait_for_previous();
     const int d = threadIdx.x, lane = d & 31, warp = d >> 5, window = a.first_window + blockIdx.x;

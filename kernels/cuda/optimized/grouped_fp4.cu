@@ -29,6 +29,7 @@ struct MoeArgs {
 };
 
 #define THREADS (WARPS * 32)
+#define AT_ONCE (__CUDA_ARCH__ >= 1200 ? 2 : LEAST)  // an sm_120 multiprocessor has room for no more
 #define ROWS (16 * MT * WARPS / WT)  // of weights a block
 #define N_TILES (TOKENS / 8 / WT)    // of 8 tokens a warp
 #define CODE_ROW (SLAB / 2)          // bytes
@@ -294,7 +295,7 @@ DEVICE bool run_tile(const MoeArgs& a, char* shared, int* slots, int* room, int&
 DEVICE bf16 to_bf16(float v) { return (bf16)pack_bf16(v, 0.0f); }
 
 // Grid: (tiles of tokens, inner / (ROWS / 2)). The first half of the warps holds gate, the second the same rows of up.
-extern "C" __global__ void __launch_bounds__(THREADS, LEAST) moe_up(MoeArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) moe_up(MoeArgs a) {
     extern __shared__ __align__(128) char shared[];
     __shared__ int slots[TOKENS], room[WARPS + 2];
     float total[MT][N_TILES][4] = {};
@@ -341,7 +342,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST) moe_up(MoeArgs a) {
 }
 
 // Grid: (tiles of tokens, width / ROWS).
-extern "C" __global__ void __launch_bounds__(THREADS, LEAST) moe_down(MoeArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, AT_ONCE) moe_down(MoeArgs a) {
     extern __shared__ __align__(128) char shared[];
     __shared__ int slots[TOKENS], room[WARPS + 2];
     float total[MT][N_TILES][4] = {};
