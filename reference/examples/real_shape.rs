@@ -316,7 +316,10 @@ fn main() -> Result<()> {
     let took = start.elapsed().as_secs_f64();
     let peak_rate = ceiling(threads)?.max(before);
     let best = rates.iter().copied().fold(0.0, f64::max);
-    println!("multiply-adds in registers: {peak_rate:.1} GFLOP/s on {threads} threads; the best layer: {:.2} of it", best / peak_rate);
+    println!(
+        "multiply-adds in registers: {peak_rate:.1} GFLOP/s on {threads} threads; the best layer: {:.2} of it",
+        best / peak_rate
+    );
     println!("{} layers, {tokens} tokens: {:.3} s; {}", shape.layers, took, peak());
     Ok(())
 }

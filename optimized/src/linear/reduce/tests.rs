@@ -21,11 +21,12 @@ fn a_ring_begins_each_chunk_behind_its_rank() {
 
 #[test]
 fn every_addition_is_stored() {
-    let sums = vec![vec![1.0, 3.0], vec![0.00390625, 0.015625], vec![0.00390625, 0.0]];
+    let sums = vec![vec![1.0, 1.0, 3.0], vec![0.00390625, 0.00390625, 0.015625], vec![0.00390625, 0.00390625, 0.0]];
     let low = |order| add_parts(Parts { count: 3, store: Store::Bf16, order }, sums.clone());
     // bf16 has 8 bits: 1 + 2^-8 is a tie and falls to 1, twice; together first they would make 1 + 2^-7.
-    assert_eq!(low(Order::Ascending), [1.0, 3.015625]);
-    assert_eq!(low(Order::Ring), [1.0078125, 3.015625]);
+    assert_eq!(low(Order::Ascending), [1.0, 1.0, 3.015625]);
+    // Ranks 1, 2, 0; ranks 2, 0, 1; ranks 0, 1, 2.
+    assert_eq!(low(Order::Ring), [1.0078125, 1.0, 3.015625]);
 }
 
 /// Adds in f64 from the last rank on, or fails.
