@@ -35,9 +35,9 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
         out.write_all(&header)?;
         for (_, tensor) in &sorted {
             match &tensor.data {
-                Data::F32(v) => put(&mut out, v, |x| x.to_le_bytes())?,
-                Data::F64(v) => put(&mut out, v, |x| x.to_le_bytes())?,
-                Data::I64(v) => put(&mut out, v, |x| x.to_le_bytes())?,
+                Data::F32(v) => put(&mut out, v, f32::to_le_bytes)?,
+                Data::F64(v) => put(&mut out, v, f64::to_le_bytes)?,
+                Data::I64(v) => put(&mut out, v, i64::to_le_bytes)?,
                 Data::U8(v) => out.write_all(v)?,
             }
         }
