@@ -183,9 +183,9 @@ fn within(at: &Context<'_>, plan: &Own, (op, tap): (Op, Tap), phase: Phase, seq:
         // wt is s over a sum of s, s = sqrt(softplus(logit)): ds/s is half of sigmoid over softplus, half at most.
         Tap::FfnWt => {
             let logits = made.iter().find(|(t, _)| *t == Tap::FfnRouterLogits);
-            let rms = logits
-                .and_then(|(_, t)| t.as_f32("logits").ok())
-                .map_or(0.0, |v| (v.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>() / v.len().max(1) as f64).sqrt());
+            let rms = logits.and_then(|(_, t)| t.as_f32("logits").ok()).map_or(0.0, |v| {
+                (v.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>() / v.len().max(1) as f64).sqrt()
+            });
             0.5 * rms * of(Tap::FfnRouterLogits)
         }
         Tap::HcFfnCollapsed => of(Tap::HcFfnPre),

@@ -96,7 +96,14 @@ impl Visitor for Noise<'_> {
             let Size { spread, own } = sizes[phase as usize];
             // A ragged row is wider in one of the two: what only one has is -inf there.
             let golden = golden.and_then(|g| golden_row(g, row));
-            Noisy { spread, own, seed: seed(at.tap, *row), values, golden: golden.unwrap_or_default(), squares: [0.0; 2] }
+            Noisy {
+                spread,
+                own,
+                seed: seed(at.tap, *row),
+                values,
+                golden: golden.unwrap_or_default(),
+                squares: [0.0; 2],
+            }
         };
         let mut noisy: Vec<Noisy<'_>> =
             rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))).map(noisy).collect();

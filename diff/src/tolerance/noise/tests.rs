@@ -43,14 +43,8 @@ fn rows_together_have_the_bits_of_each_alone_with_every_instruction_set() {
             for isa in [Isa::Plain, Isa::best()] {
                 isa.hold_to();
                 let mut values = start.clone();
-                let row = |(r, values)| Noisy {
-                    spread,
-                    own,
-                    seed: 99 + r as u64,
-                    values,
-                    golden: of(r),
-                    squares: [0.0; 2],
-                };
+                let row =
+                    |(r, values)| Noisy { spread, own, seed: 99 + r as u64, values, golden: of(r), squares: [0.0; 2] };
                 let mut rows: Vec<Noisy<'_>> = values.chunks_mut(WIDTH).enumerate().map(row).collect();
                 disturb(&mut rows);
                 let got: Vec<[f64; 2]> = rows.iter().map(|row| row.squares).collect();
