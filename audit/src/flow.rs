@@ -47,6 +47,8 @@ impl Flow {
 pub(crate) struct Keys {
     golden: Key,
     candidates: Vec<Key>,
+    /// Those of their layers, where these tell what they read: without what only other blocks read.
+    layers: Vec<Option<Key>>,
 }
 
 /// What is known of a block before it runs.
@@ -75,20 +77,35 @@ impl Keys {
             c.rules.map(|r| r.numerics)
         }
         run = run.shown("rules", &setup.candidates.first().and_then(rules));
-        let one = |(i, c): (usize, &crate::Candidate<'_>)| {
-            let mut key = run.clone().part("set", c.patch_set.as_bytes()).part("claims", c.claims.name().as_bytes());
-            key = key.shown("rules", &rules(c)).shown("patches", &c.patches).part("backend", c.backend.as_bytes());
-            key = key.part("history", c.history.as_bytes()).shown("rotates", &c.rotates).shown("holds", &c.holds);
-            // The name stands in notes. That of a plan tells its options, which bear on the layers that use them only.
-            key = key.part("name", if c.holds.is_some() { c.path.name() } else { String::new() }.as_bytes());
-            // The floor is measured on the first candidate.
+        // The floor is measured on the first candidate, and its derivations are told.
+        let own = |i: usize, c: &crate::Candidate<'_>| {
+            let key = run.clone().part("claims", c.claims.name().as_bytes()).part("backend", c.backend.as_bytes());
+            let key = key.part("history", c.history.as_bytes()).shown("holds", &c.holds).shown("first", &(i == 0));
             match setup.floor.filter(|_| i == 0) {
                 Some(floor) => key.part("floor", &floor.identity()),
                 None => key,
             }
         };
-        let candidates = setup.candidates.iter().enumerate().map(one).collect();
-        Self { golden: cache.key("golden").part("golden", &setup.golden.identity()), candidates }
+        let one = |(i, c): (usize, &crate::Candidate<'_>)| {
+            let key = own(i, c).part("set", c.patch_set.as_bytes()).shown("rules", &rules(c));
+            let key = key.shown("patches", &c.patches).shown("rotates", &c.rotates);
+            // The name stands in notes. That of a plan tells its options, which bear on the layers that use them only.
+            key.part("name", if c.holds.is_some() { c.path.name() } else { String::new() }.as_bytes())
+        };
+        let layer = |(i, c): (usize, &crate::Candidate<'_>)| c.rules.map(|_| own(i, c).part("of", b"layer"));
+        let all = || setup.candidates.iter().enumerate();
+        let golden = cache.key("golden").part("golden", &setup.golden.identity());
+        Self { golden, candidates: all().map(one).collect(), layers: all().map(layer).collect() }
+    }
+
+    /// The key of a candidate's comparison in a block. Of a layer of a known plan neither its name nor patches and rules that
+    /// the layer does not read are in it: they move no number of it, and its hash tells the others apart.
+    fn of_block(&self, setup: &Lockstep<'_>, i: usize, block: Block) -> Key {
+        let c = &setup.candidates[i];
+        let (Block::Layer(l), Some(key)) = (block, &self.layers[i]) else { return self.candidates[i].clone() };
+        let facts = setup.facts.layer(l);
+        let patches: Vec<&crate::PatchSpec> = c.patches.iter().filter(|p| p.bears_on(&facts)).collect();
+        key.clone().shown("patches", &patches).shown("rotates", &c.rotates.map(|r| r && facts.selects_entries))
     }
 }
 
@@ -156,7 +173,8 @@ impl Walk<'_, '_> {
                 Block::Layer(l) => path.layer_identity(l),
                 _ => path.identity(),
             };
-            let mut key = keys.candidates[i].clone().part("candidate", &identity).part("block", label.as_bytes());
+            let mut key =
+                keys.of_block(self.setup, i, block).part("candidate", &identity).part("block", label.as_bytes());
             key = key.part("taps", &wanted).part("x", &self.x.hash);
             key = key.part("x'", self.runners[i].x.as_ref().map_or(&[], |flow| flow.hash.as_slice()));
             if let Some(Some(first)) = known.keys.first().filter(|_| i > 0 && block == Block::Head) {
@@ -164,7 +182,10 @@ impl Walk<'_, '_> {
             }
             let key = key.finish();
             known.keys[i] = Some(key);
-            known.records[i] = self.found(cache, Kind::Comparison, &key, Record::read);
+            let record = self.found(cache, Kind::Comparison, &key, Record::read);
+            let is_shared = matches!(block, Block::Layer(_)) && keys.layers[i].is_some();
+            known.records[i] =
+                record.map(|record| if is_shared { record.of(&self.setup.candidates[i]) } else { record });
         }
         known
     }

@@ -4,7 +4,7 @@
 //! A change with a larger margin (swapped ids, a shifted row, a lost tile of the vocabulary) is named whatever stock's
 //! end-to-end noise hides: on the whole of the model, noise alone changes many ids.
 
-use karat_diff::logits::positions;
+use karat_diff::logits::first_choices;
 use karat_seam::{Block, Phase, Recorder, Site, Tap};
 
 use crate::compare::Context;
@@ -23,7 +23,7 @@ pub(crate) fn rows(
     let rows = align::common(&ours.rows, &theirs.rows);
     let (a, b) = (align::gather(&ours.rows, &ours.tensor, &rows), align::gather(&theirs.rows, &theirs.tensor, &rows));
     let (Some(a), Some(b)) = (a, b) else { return Ok(Vec::new()) };
-    let compared = positions(&a, &b, &vec![None; rows.len()], 1)?;
+    let compared = first_choices(&a, &b)?;
     let mut out = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
         let of_phase = || (0..rows.len()).filter(|r| at.phase(site.tap, rows[*r]) == phase);
@@ -36,7 +36,7 @@ pub(crate) fn rows(
             |r: usize| sigmas * std::f64::consts::SQRT_2 * decisions::predicted_noise(at, site.tap, phase, &a, r, None);
         // A NaN margin or noise explains nothing.
         let is_explained = |r: usize| compared[r].flip_margin <= bound(r);
-        let is_unexplained = |r: &usize| compared[*r].is_flip() && !is_explained(*r);
+        let is_unexplained = |r: &usize| compared[*r].is_flip && !is_explained(*r);
         let unexplained: Vec<usize> = of_phase().filter(is_unexplained).collect();
         let worst = unexplained.iter().max_by(|a, b| compared[**a].flip_margin.total_cmp(&compared[**b].flip_margin));
         let mut row = at.place.row(site, phase);

@@ -57,7 +57,7 @@ impl<'a> IndexNoise<'a> {
             }
             let w = f64::from(*w);
             apart += w * w * squares(q);
-            stored += (w * dot).powi(2);
+            stored += w * dot * (w * dot);
             mixed.iter_mut().zip(q).for_each(|(m, q)| *m += w * f64::from(*q));
         }
         let mixed: f64 = mixed.iter().map(|m| m * m).sum();
@@ -66,5 +66,5 @@ impl<'a> IndexNoise<'a> {
 }
 
 fn squares(v: &[f32]) -> f64 {
-    v.iter().map(|v| f64::from(*v).powi(2)).sum()
+    v.iter().map(|v| f64::from(*v) * f64::from(*v)).sum()
 }

@@ -4,44 +4,18 @@
 //! off, or rounded to another grid, it is off by more, even where the norm of the error is what noise would leave.
 
 use karat_bundle::TapRow;
+use karat_diff::rows::last_places;
 use karat_seam::{Data, Tensor};
 
 /// Units of the last place that one rounding to nearest may cost.
 const HALF: f64 = 0.5;
 /// On that: f32 sums in another order move a value that lies between two bf16 numbers to the other side.
 const SLACK: f64 = 1.1;
-/// Share of a row's RMS that f32 sums in another order may differ by.
-const ORDER: f64 = 1.0 / (1 << 20) as f64;
-
 /// 99th percentile of |theirs - golden| in units of golden's last place in bf16, over some rows, and the row of the largest.
 /// `None` for no values.
 pub(crate) fn of(golden: &Tensor, theirs: &Tensor, rows: &[usize]) -> Option<(f64, usize)> {
     let (Data::F32(g), Data::F32(t)) = (&golden.data, &theirs.data) else { return None };
-    let width = golden.width();
-    let (mut all, mut worst) = (Vec::with_capacity(rows.len() * width), (f64::NEG_INFINITY, *rows.first()?));
-    for &i in rows {
-        let (g, t) = (&g[i * width..(i + 1) * width], &t[i * width..(i + 1) * width]);
-        let rms = (g.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>() / width.max(1) as f64).sqrt();
-        for (g, t) in g.iter().zip(t).map(|(g, t)| (f64::from(*g), f64::from(*t))) {
-            let off = (t - g).abs() - ORDER * rms;
-            let units = if off > 0.0 { off / unit(g) } else { 0.0 };
-            // Neither a NaN nor an infinity vanishes.
-            let units = if (t - g).is_finite() { units } else { f64::INFINITY };
-            all.push(units);
-            if units > worst.0 {
-                worst = (units, i);
-            }
-        }
-    }
-    let at = ((all.len() as f64 * 0.99).ceil() as usize).clamp(1, all.len()) - 1;
-    let (_, p99, _) = all.select_nth_unstable_by(at, f64::total_cmp);
-    Some((*p99, worst.1))
-}
-
-/// The last place of a value in bf16: 7 mantissa bits, f32's exponents.
-fn unit(x: f64) -> f64 {
-    let exponent = if x == 0.0 { -126 } else { (x.to_bits() >> 52 & 0x7ff) as i32 - 1023 };
-    2f64.powi(exponent.max(-126) - 7)
+    last_places(g, t, golden.width(), rows)
 }
 
 /// Gates a row by it.

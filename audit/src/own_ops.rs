@@ -6,6 +6,7 @@
 //! allowed (METRICS: the op gate). Only ops without large weights are asked again.
 
 use karat_bundle::TapRow;
+use karat_diff::rows::{Distance, distance};
 use karat_diff::tolerance::{Measure, ROUNDINGS, root_sum};
 use karat_diff::{Claims, Rounding, Tolerance};
 use karat_seam::{Data, Error as SeamError, Layer, Op, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
@@ -95,7 +96,7 @@ pub(crate) fn rows(
                 let judged =
                     |i: &usize| phases[*i] == phase && !(follows_slots(*tap) && moved.contains(&theirs.rows[*i]));
                 let of_phase: Vec<usize> = (0..theirs.rows.len()).filter(judged).collect();
-                let Some(found) = Found::of(&golden, &theirs.tensor, &of_phase) else { continue };
+                let Some(found) = found(&golden, &theirs.tensor, &of_phase) else { continue };
                 let own = plan.as_ref().and_then(|plan| {
                     let own = plan.error(at, *op, *tap, phase, seq)?;
                     Some((own, within(at, plan, (*op, *tap), phase, seq, &made)))
@@ -139,7 +140,7 @@ fn gate(
     at: &Context<'_>,
     (op, tap, rounding): (Op, Tap, Rounding),
     own: Option<(f64, f64)>,
-    found: &Found,
+    found: &Distance,
 ) {
     let phase = if row.phase == Phase::Decode.name() { Phase::Decode } else { Phase::Prefill };
     // Scores only order entries: to store them in bf16 is nobody's fault.
@@ -182,9 +183,9 @@ fn within(at: &Context<'_>, plan: &Own, (op, tap): (Op, Tap), phase: Phase, seq:
         // wt is s over a sum of s, s = sqrt(softplus(logit)): ds/s is half of sigmoid over softplus, half at most.
         Tap::FfnWt => {
             let logits = made.iter().find(|(t, _)| *t == Tap::FfnRouterLogits);
-            let rms = logits
-                .and_then(|(_, t)| t.as_f32("logits").ok())
-                .map_or(0.0, |v| (v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / v.len().max(1) as f64).sqrt());
+            let rms = logits.and_then(|(_, t)| t.as_f32("logits").ok()).map_or(0.0, |v| {
+                (v.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>() / v.len().max(1) as f64).sqrt()
+            });
             0.5 * rms * of(Tap::FfnRouterLogits)
         }
         Tap::HcFfnCollapsed => of(Tap::HcFfnPre),
@@ -197,43 +198,10 @@ fn within(at: &Context<'_>, plan: &Own, (op, tap): (Op, Tap), phase: Phase, seq:
     }
 }
 
-/// How far one result is off.
-#[derive(Debug, PartialEq)]
-struct Found {
-    /// |theirs - golden| / |golden|.
-    error: f64,
-    /// The row with the largest share of it.
-    worst: usize,
-    /// Rows that carry golden's size: noise of one relative size everywhere is in these.
-    carry: f64,
-}
-
-impl Found {
-    /// Over some rows; what both have as the same infinity (a masked score) is left out. `None` for no rows, and where both
-    /// are zero everywhere. Numbers that are none make the result none: they never vanish.
-    fn of(golden: &Tensor, theirs: &Tensor, rows: &[usize]) -> Option<Self> {
-        let (Data::F32(g), Data::F32(t)) = (&golden.data, &theirs.data) else { return None };
-        let width = golden.width();
-        let (mut error, mut size, mut fourth) = (0.0, 0.0, 0.0);
-        let mut worst = (f64::NEG_INFINITY, *rows.first()?);
-        for &i in rows {
-            let (g, t) = (&g[i * width..(i + 1) * width], &t[i * width..(i + 1) * width]);
-            let (mut of_row, mut golden) = (0.0, 0.0);
-            for (g, t) in g.iter().zip(t).filter(|(g, t)| !(g.is_infinite() && g == t)) {
-                of_row += (f64::from(*t) - f64::from(*g)).powi(2);
-                golden += f64::from(*g).powi(2);
-            }
-            size += golden;
-            fourth += golden * golden;
-            error += of_row;
-            // A NaN is the worst, and stays it.
-            if of_row > worst.0 || (of_row.is_nan() && !worst.0.is_nan()) {
-                worst = (of_row, i);
-            }
-        }
-        let carry = if fourth > 0.0 { size * size / fourth } else { 1.0 };
-        (size != 0.0 || error != 0.0).then(|| Self { error: (error / size).sqrt(), worst: worst.1, carry })
-    }
+/// How far one result is off over some rows; `None` as [`distance`], and where the values are no f32.
+fn found(golden: &Tensor, theirs: &Tensor, rows: &[usize]) -> Option<Distance> {
+    let (Data::F32(g), Data::F32(t)) = (&golden.data, &theirs.data) else { return None };
+    distance(g, t, golden.width(), rows)
 }
 
 #[cfg(test)]

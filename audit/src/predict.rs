@@ -6,6 +6,8 @@ use karat_diff::tolerance::{Measure, ROUNDINGS};
 use karat_diff::{Claims, Tolerance};
 use karat_seam::{Op, OpSpec, Phase, Tap};
 
+use crate::facts::LayerFacts;
+
 /// What the audit must know about a speed patch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PatchSpec {
@@ -33,6 +35,19 @@ impl PatchSpec {
     /// True when its error can reach the tap.
     fn reaches(&self, tap: Tap) -> bool {
         reaches(&self.ops, tap)
+    }
+
+    /// True when it can change a number of such a layer: one of its ops is there, or a tap that its error reaches.
+    pub(crate) fn bears_on(&self, layer: &LayerFacts) -> bool {
+        let has = |op: Op| match op {
+            Op::CompressProject | Op::CompressPool | Op::Select => layer.ratio.is_some(),
+            Op::IndexProject | Op::IndexPool | Op::IndexQuery | Op::IndexWeights | Op::IndexScore => {
+                layer.selects_entries
+            }
+            _ => true,
+        };
+        let reaches = |tap: &Tap| OpSpec::writer_of(*tap).is_some_and(|spec| has(spec.op));
+        self.ops.is_empty() || self.ops.iter().any(|op| has(*op)) || self.reach().iter().any(reaches)
     }
 
     /// Taps that its ops write.

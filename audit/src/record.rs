@@ -6,6 +6,7 @@ use karat_bundle::Row;
 use karat_seam::Phase;
 
 use crate::cache::{Hash, Reader, Writer, read_tensor, write_tensor};
+use crate::candidate::Candidate;
 use crate::part::Part;
 use crate::patch_rows::Calls;
 use crate::recall::{Answer, Asked};
@@ -46,6 +47,15 @@ impl Record {
             (patch, calls.since(earlier))
         };
         self.calls = after.into_iter().map(since).collect();
+    }
+
+    /// The same of a candidate that does the same in the block under another name.
+    pub(crate) fn of(mut self, candidate: &Candidate<'_>) -> Self {
+        let name = |patch_set: &mut String| patch_set.clone_from(&candidate.patch_set);
+        self.part.taps.iter_mut().for_each(|row| name(&mut row.patch_set));
+        self.part.flips.iter_mut().for_each(|row| name(&mut row.patch_set));
+        self.calls.retain(|patch, _| candidate.patches.iter().any(|p| p.name == *patch));
+        self
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {

@@ -10,6 +10,7 @@
 //! | [`discrete`] | experts and entries: flips with golden's margin, recall, ties |
 //! | [`logits`] | KL, JS, ranks and margins per position, and their summaries |
 //! | [`change`] | where along depth an error begins |
+//! | [`rows`] | how far some rows of an op's result are off, and in units of the last place |
 //! | [`signature`] | what an error looks like |
 //! | [`storage`] | storage formats: ulp, largest value, RMS of one rounding |
 //! | [`tolerance`] | what a tap may differ by, and the verdict of one row of `taps.csv` |
@@ -25,7 +26,9 @@ pub mod logits;
 pub mod metrics;
 pub mod moments;
 mod quad;
+pub mod rows;
 pub mod signature;
+mod simd_call;
 pub mod split;
 pub mod storage;
 mod sweep;

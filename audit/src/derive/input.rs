@@ -4,6 +4,7 @@
 use karat_bundle::DerivationRow;
 use karat_seam::{Block, Phase, Recorded, Recorder, RowId, Site, Streams, Tap, Tensor};
 
+use super::costs::Costs;
 use super::noise::{Sizes, add, seed};
 use super::terms::Terms;
 use super::{Rules, Term};
@@ -38,7 +39,7 @@ pub(super) fn operands(rules: Rules<'_>, i: u16, on_x: &Recorder, x: &Streams) -
 fn normed(x: &[f32], weight: &[f32], eps: f64) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
     for row in x.chunks_exact(weight.len().max(1)) {
-        let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / row.len() as f64;
+        let mean = row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>() / row.len() as f64;
         let by = 1.0 / (mean + eps).sqrt();
         out.extend(row.iter().zip(weight).map(|(v, w)| (f64::from(*v) * by * f64::from(*w)) as f32));
     }
@@ -50,6 +51,7 @@ pub(super) fn terms(
     (rules, phase): (Rules<'_>, Phase),
     (i, layers): (u16, u16),
     operands: &Recorder,
+    costs: &Costs,
 ) -> Vec<(Tap, Term)> {
     let site = Site { block: Block::Mtp(i), tap: Tap::In };
     let row = DerivationRow {
@@ -63,7 +65,7 @@ pub(super) fn terms(
     let mut out = Vec::new();
     for (k, seq) in seqs.enumerate() {
         for (tap, weight) in [(Tap::Embed, "e_proj"), (Tap::HFinal, "h_proj"), (Tap::In, "")] {
-            let mut at = Terms::new((rules, phase), (site.block, seq), operands, row.clone());
+            let mut at = Terms::new((rules, phase), (site.block, seq), operands, costs, row.clone());
             if weight.is_empty() {
                 at.stored(tap, 1.0);
             } else {

@@ -6,19 +6,24 @@
 //! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from. Each numeric plan
 //! of a run is derived by itself, with the rules of the phase that a row is computed in.
 
+mod costs;
 mod input;
+mod lanes;
 mod noise;
 mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
 use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
 use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
 
+use costs::Costs;
+use lanes::{Asked, Rows};
+use noise::Noise;
 pub(crate) use noise::{Size, Sizes};
 
 use crate::cache::{Hash, Key, Kind, Reader, Writer};
@@ -77,8 +82,9 @@ pub(crate) type Squares = [f64; 2];
 /// What the roundings cost in one layer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Predicted {
-    /// By tap and sequence, then by position (index for entries).
-    rows: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
+    rows: Arc<Rows>,
+    /// Where the cache keeps the rows.
+    kept: Option<Hash>,
     /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
     decode: Option<Vec<Term>>,
@@ -120,19 +126,10 @@ impl Predicted {
         self.decode.as_deref().filter(|_| phase == Phase::Decode).unwrap_or(&self.terms)
     }
 
-    fn write(&self) -> Vec<u8> {
+    /// Without the rows: what keeps them has a name of its own.
+    fn write(&self, kept: &Hash) -> Vec<u8> {
         let mut to = Writer::default();
-        to.u64(self.rows.len() as u64);
-        for ((tap, seq), squares) in &self.rows {
-            to.text(tap.name());
-            to.u32(*seq);
-            to.u64(squares.len() as u64);
-            for (pos, [d, x]) in squares {
-                to.u32(*pos);
-                to.f64(*d);
-                to.f64(*x);
-            }
-        }
+        to.bytes(kept);
         write_terms(&mut to, &self.terms);
         to.byte(u8::from(self.decode.is_some()));
         self.decode.iter().for_each(|terms| write_terms(&mut to, terms));
@@ -141,18 +138,10 @@ impl Predicted {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes);
-        let mut all = BTreeMap::new();
-        for _ in 0..from.count(20)? {
-            let (tap, seq) = (Tap::from_name(from.text()?)?, from.u32()?);
-            let mut squares = BTreeMap::new();
-            for _ in 0..from.count(20)? {
-                squares.insert(from.u32()?, [from.f64()?, from.f64()?]);
-            }
-            all.insert((tap, seq), squares);
-        }
+        let kept = Some(from.bytes()?.try_into().ok()?);
         let terms = read_terms(&mut from)?;
         let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
-        from.is_done().then_some(Self { rows: all, terms, decode })
+        from.is_done().then_some(Self { rows: Arc::default(), kept, terms, decode })
     }
 }
 
@@ -209,21 +198,28 @@ pub(crate) fn of(
         let (setup, x) = (walk.setup, walk.x.values()?);
         let forced = choices::of(l, on_x, setup.golden.requests(), facts, &x.rows);
         let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
-        let mut made = Vec::new();
+        let costs = Costs::default();
+        let (mut made, mut asked) = (Vec::new(), Vec::new());
         for (rules, i) in wanted {
-            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x);
+            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x, &costs);
             let terms = of(Phase::Prefill)?;
             let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
-            let sizes = [&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| Sizes::of(terms));
-            let see = noise::Noise::new(blocks, sizes, on_x, facts.ratio, phase_of(walk, *i));
-            made.push((terms, decode, see));
+            asked.push(([&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| Sizes::of(terms)), *i));
+            made.push((terms, decode));
         }
-        let mut lanes: Vec<Lane<'_>> =
-            made.iter_mut().map(|(.., see)| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) }).collect();
-        golden.run(&mut lanes)?;
-        drop(lanes);
-        walk.passes += wanted.len() as u64;
-        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode }).collect()))
+        let left = lanes::left(walk, key, &asked, |walk, lanes| {
+            let new = |(sizes, i): &&Asked| Noise::new(blocks, sizes.clone(), on_x, facts.ratio, phase_of(walk, *i));
+            let mut see: Vec<Noise<'_>> = lanes.iter().map(new).collect();
+            let x = walk.x.values()?;
+            let lane = |see| Lane { routing: Routing::Forced(&forced), ..Lane::new(x, see) };
+            let mut lanes: Vec<Lane<'_>> = see.iter_mut().map(|see| lane(see)).collect();
+            golden.run(&mut lanes)?;
+            walk.passes += lanes.len() as u64;
+            drop(lanes);
+            Ok(see.into_iter().map(|see| see.seen).collect())
+        })?;
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
+        Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
 }
 
@@ -238,22 +234,31 @@ pub(crate) fn of_input(
 ) -> Result<Derived> {
     once(walk, key, missing, |walk, wanted| {
         let x = walk.x.values()?;
-        let mut made = Vec::new();
+        let costs = Costs::default();
+        let (mut made, mut asked) = (Vec::new(), Vec::new());
         for (rules, at) in wanted {
             let Some(operands) = input::operands(*rules, i, on_x, x) else { return Ok(None) };
             let [terms, decode] = [Phase::Prefill, Phase::Decode]
-                .map(|phase| input::terms((*rules, phase), (i, walk.blocks()), &operands));
-            let sizes = [input::sizes(&terms), input::sizes(&decode)];
-            let phases = phase_of(walk, *at);
-            let x = input::disturbed(x, &sizes, &*phases);
-            let block = Block::Mtp(i);
-            let mut see = noise::Noise::new((block, block), sizes, on_x, None, phases);
-            walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
-            see.seen.retain(|(tap, _), _| *tap == Tap::In);
+                .map(|phase| input::terms((*rules, phase), (i, walk.blocks()), &operands, &costs));
+            asked.push(([input::sizes(&terms), input::sizes(&decode)], *at));
             let [terms, decode] = [terms, decode].map(|of| of.into_iter().map(|(_, term)| term).collect());
-            made.push(Predicted { rows: see.seen, terms, decode: (!rules.is_even()).then_some(decode) });
+            made.push((terms, (!rules.is_even()).then_some(decode)));
         }
-        Ok(Some(made))
+        let left = lanes::left(walk, key, &asked, |walk, lanes| {
+            let mut all = Vec::new();
+            for (sizes, at) in lanes {
+                let phases = phase_of(walk, *at);
+                let x = input::disturbed(walk.x.values()?, sizes, &*phases);
+                let block = Block::Mtp(i);
+                let mut see = Noise::new((block, block), sizes.clone(), on_x, None, phases);
+                walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
+                see.seen.retain(|(tap, _), _| *tap == Tap::In);
+                all.push(see.seen);
+            }
+            Ok(all)
+        })?;
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
+        Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
 }
 
@@ -269,7 +274,10 @@ fn once<'a>(
     let mut of = vec![None; setup.candidates.len()];
     // Candidates that round alike, in the order of their first.
     let mut plans: Vec<Owned<'a>> = Vec::new();
-    for (i, candidate) in setup.candidates.iter().enumerate().filter(|(i, _)| *i == 0 || missing.contains(i)) {
+    // The first candidate's plan serves those whose own is not known.
+    let is_unknown = |i: &usize| setup.candidates[*i].rules.is_none();
+    let asked = |i: &usize| missing.contains(i) || (*i == 0 && missing.iter().any(is_unknown));
+    for (i, candidate) in setup.candidates.iter().enumerate().filter(|(i, _)| asked(i)) {
         let Some(rules) = candidate.rules else { continue };
         let same = |plan: &Owned<'_>| plan.0.numerics == rules.numerics && phases_alike(walk, plan.1, i);
         let at = plans.iter().position(same).unwrap_or_else(|| {
@@ -281,15 +289,17 @@ fn once<'a>(
     let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
     let found = |key: &Option<Hash>| {
         let (key, cache) = key.as_ref().filter(|_| walk.reads_cache).zip(walk.cache())?;
-        cache.get(Kind::Other, key, Predicted::read)
+        let terms = cache.get(Kind::Other, key, Predicted::read)?;
+        let rows = lanes::get(walk, terms.kept.as_ref())?;
+        Some(Predicted { rows: Arc::new(rows), ..terms })
     };
     let mut all: Vec<Option<Predicted>> = keys.iter().map(found).collect();
     let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
     if !wanted.is_empty() {
         let asked: Vec<Owned<'a>> = wanted.iter().map(|p| plans[*p]).collect();
         for (p, predicted) in wanted.into_iter().zip(make(walk, &asked)?.unwrap_or_default()) {
-            if let Some((key, cache)) = keys[p].as_ref().zip(walk.cache()) {
-                cache.put(key, &predicted.write());
+            if let Some(((key, kept), cache)) = keys[p].as_ref().zip(predicted.kept.as_ref()).zip(walk.cache()) {
+                cache.put(key, &predicted.write(kept));
             }
             all[p] = Some(predicted);
         }

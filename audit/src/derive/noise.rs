@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_diff::tolerance::noise::{Noisy, disturb, mix};
 use karat_diff::tolerance::root_sum;
 use karat_seam::{Block, Data, DataMut, Phase, Recorder, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
@@ -91,18 +92,25 @@ impl Visitor for Noise<'_> {
         let DataMut::F32(values) = tensor.data else { return Ok(()) };
         let width = values.len() / rows.len();
         let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
-        let seen = self.seen.entry((at.tap, first.seq)).or_default();
-        for ((row, phase), values) in rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))) {
-            add(sizes[phase as usize], seed(at.tap, *row), values);
-            let Some(golden) = golden.and_then(|g| golden_row(g, row)) else { continue };
-            let mut squares = [0.0; 2];
+        let noisy = |((row, phase), values): ((&RowId, Phase), _)| {
+            let Size { spread, own } = sizes[phase as usize];
             // A ragged row is wider in one of the two: what only one has is -inf there.
-            for (v, g) in values.iter().zip(golden).filter(|(v, g)| v.is_finite() && g.is_finite()) {
-                squares[0] += (f64::from(*v) - f64::from(*g)).powi(2);
-                squares[1] += f64::from(*g).powi(2);
+            let golden = golden.and_then(|g| golden_row(g, row));
+            Noisy {
+                spread,
+                own,
+                seed: seed(at.tap, *row),
+                values,
+                golden: golden.unwrap_or_default(),
+                squares: [0.0; 2],
             }
-            seen.insert(row.pos, squares);
-        }
+        };
+        let mut noisy: Vec<Noisy<'_>> =
+            rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))).map(noisy).collect();
+        disturb(&mut noisy);
+        let seen = self.seen.entry((at.tap, first.seq)).or_default();
+        let is_known = |row: &&RowId| golden.is_some_and(|g| golden_row(g, row).is_some());
+        seen.extend(rows.iter().zip(&noisy).filter(|(row, _)| is_known(row)).map(|(row, of)| (row.pos, of.squares)));
         Ok(())
     }
 }
@@ -117,24 +125,8 @@ fn golden_row<'r>(golden: &'r karat_seam::Recorded, row: &RowId) -> Option<&'r [
 }
 
 /// Adds noise to one row.
-pub(super) fn add(size: Size, seed: u64, values: &mut [f32]) {
-    let (mut squares, mut n) = (0.0, 0u32);
-    for v in values.iter().filter(|v| v.is_finite()) {
-        squares += f64::from(*v).powi(2);
-        n += 1;
-    }
-    let spread = size.spread * (squares / f64::from(n.max(1))).sqrt();
-    for (i, v) in values.iter_mut().enumerate().filter(|(_, v)| v.is_finite()) {
-        let bits = mix(seed.wrapping_add(i as u64));
-        let noise = spread * uniform(bits as u32) + size.own * f64::from(*v) * uniform((bits >> 32) as u32);
-        *v = (f64::from(*v) + noise) as f32;
-    }
-}
-
-/// Uniform with mean 0 and variance 1.
-pub(super) fn uniform(bits: u32) -> f64 {
-    const HALF_WIDTH: f64 = 1.732_050_807_568_877_2;
-    (f64::from(bits) / f64::from(u32::MAX) * 2.0 - 1.0) * HALF_WIDTH
+pub(super) fn add(Size { spread, own }: Size, seed: u64, values: &mut [f32]) {
+    disturb(&mut [Noisy { spread, own, seed, values, golden: &[], squares: [0.0; 2] }]);
 }
 
 /// From tap and position alone: a sequence's noise does not depend on its place among others.
@@ -142,12 +134,4 @@ pub(super) fn seed(tap: Tap, row: RowId) -> u64 {
     // Numbered as before there was `in`: what earlier versions derived stays.
     let number = tap as u64 - u64::from(tap >= Tap::In);
     mix(mix(u64::from(row.pos)) ^ number)
-}
-
-/// SplitMix64's finaliser.
-pub(super) fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }

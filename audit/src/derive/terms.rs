@@ -2,6 +2,7 @@
 
 use karat_bundle::DerivationRow;
 use karat_diff::Rounding;
+use karat_diff::tolerance::noise::{mix, uniform};
 use karat_diff::tolerance::quantise::{Format, cost};
 use karat_diff::tolerance::{accumulator, root_sum};
 use karat_optimized::{
@@ -9,11 +10,11 @@ use karat_optimized::{
 };
 use karat_seam::{Block, Data, Layer, Op, OpSpec, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
 
-use super::noise::{mix, uniform};
+use super::costs::{Costs, Mixed, OfTaps, Rounded};
 use super::{Rules, Term};
 use crate::facts::plain;
 use crate::place::{block_name, named, order};
-use crate::{Result, align, own_error, rotate};
+use crate::{Result, align, own_error};
 
 /// Rows that a cost is measured on: this many of a sequence, evenly spread.
 const SAMPLE: usize = 32;
@@ -28,6 +29,7 @@ pub(super) fn of(
     golden: &dyn Layer,
     on_x: &Recorder,
     x: &Streams,
+    costs: &Costs,
 ) -> Result<Vec<Term>> {
     let mut out = Vec::new();
     for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
@@ -42,7 +44,7 @@ pub(super) fn of(
             ..DerivationRow::default()
         };
         for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
-            let mut at = Terms::new((rules, phase), (site.block, seq), on_x, row.clone());
+            let mut at = Terms::new((rules, phase), (site.block, seq), on_x, costs, row.clone());
             at.block = block;
             if !at.collect(tap, golden, x)? {
                 break;
@@ -68,6 +70,7 @@ pub(super) struct Terms<'a> {
     named: Block,
     seq: u32,
     on_x: &'a Recorder,
+    costs: &'a Costs,
     row: DerivationRow,
     pub(super) out: Vec<Term>,
 }
@@ -78,10 +81,11 @@ impl<'a> Terms<'a> {
         (rules, phase): (Rules<'a>, Phase),
         (block, seq): (Block, u32),
         on_x: &'a Recorder,
+        costs: &'a Costs,
         row: DerivationRow,
     ) -> Self {
         let numerics = rules.numerics[phase as usize];
-        Self { rules, numerics, block, named: block, seq, on_x, row, out: Vec::new() }
+        Self { rules, numerics, block, named: block, seq, on_x, costs, row, out: Vec::new() }
     }
 
     /// Collects a tap's roundings; false where they cannot be told.
@@ -217,22 +221,33 @@ impl<'a> Terms<'a> {
             Product::Tf32 => Format::Tf32,
             Product::Bf16 | Product::Terms(_) => Format::Bf16,
         };
-        let Block::Layer(l) = self.named else { return Ok(false) };
+        let what = Mixed { seq: self.seq, op, product: self.numerics.hc, store: self.numerics.store };
+        let Some((costs, rows)) = self.costs.mixed(what, || self.mixing(op, format, golden, x))? else {
+            return Ok(false);
+        };
+        let Some((_, cost)) = costs.into_iter().find(|(of, _)| *of == tap) else { return Ok(false) };
+        self.push_own("mixing product", &format.name(), "spread", (1.0, cost), rows);
+        Ok(true)
+    }
+
+    /// What the operands of a mixing product cost at each tap of its op, on some rows.
+    fn mixing(&self, op: Op, format: Format, golden: &dyn Layer, x: &Streams) -> Result<OfTaps> {
+        let Block::Layer(l) = self.named else { return Ok(None) };
         let none = std::collections::BTreeMap::new();
         let made = own_error::operands(op.spec(), golden, &none, (l, self.seq), x, self.on_x);
-        let Some((operands, rows)) = made else { return Ok(false) };
-        let Some((operand, whole)) = operands.into_iter().next() else { return Ok(false) };
+        let Some((operands, rows)) = made else { return Ok(None) };
+        let Some((operand, whole)) = operands.into_iter().next() else { return Ok(None) };
         let keep: Vec<RowId> =
             (0..rows.len().min(SAMPLE)).map(|i| rows[i * rows.len() / rows.len().min(SAMPLE)]).collect();
-        let Some(sample) = align::gather(&rows, &whole, &keep) else { return Ok(false) };
+        let Some(sample) = align::gather(&rows, &whole, &keep) else { return Ok(None) };
         let values = sample.as_f32(operand.name())?;
         let part = if op == Op::HcAttnPre { "attn" } else { "ffn" };
         let of_weight = match self.numerics.hc {
             Product::Terms(terms) if terms > 1 => 0.0,
             _ => {
-                let Some(block) = self.weights_of() else { return Ok(false) };
+                let Some(block) = self.weights_of() else { return Ok(None) };
                 let Ok(weight) = plain(self.rules.checkpoint, &format!("{block}.hc_{part}_fn")) else {
-                    return Ok(false);
+                    return Ok(None);
                 };
                 cost(&weight, sample.width(), |row| format.round(row)).unwrap_or(0.0)
             }
@@ -247,11 +262,13 @@ impl<'a> Terms<'a> {
         let off = Tensor::f32(sample.shape.clone(), values.iter().enumerate().map(off).collect());
         let run = |tensor: Tensor| golden.op(op, &[(operand, tensor)], &keep);
         let (right, off) = (run(sample.into_owned())?, run(off)?);
-        let of = |made: &[(Tap, Tensor)]| made.iter().find(|(t, _)| *t == tap).map(|(_, tensor)| tensor.clone());
-        let (Some(right), Some(off)) = (of(&right), of(&off)) else { return Ok(false) };
-        let cost = own_error::rel_l2(&right, &off, &keep, &|_| true).unwrap_or(0.0);
-        self.push_own("mixing product", &format.name(), "spread", (1.0, cost), keep.len());
-        Ok(true)
+        let mut costs = Vec::new();
+        for (tap, right) in &right {
+            if let Some((_, off)) = off.iter().find(|(t, _)| t == tap) {
+                costs.push((*tap, own_error::rel_l2(right, off, &keep, &|_| true).unwrap_or(0.0)));
+            }
+        }
+        Ok(Some((costs, keep.len())))
     }
 
     /// Rows and scores that wait for their window in bf16: what a pooled entry loses by both.
@@ -331,9 +348,14 @@ impl<'a> Terms<'a> {
         }
     }
 
+    /// What rounding the `front` of each row of a tap costs, and the rows of the sample.
+    fn cost(&self, tap: Tap, width: usize, format: Format, front: usize, rotated: bool) -> (f64, usize) {
+        let what = Rounded { tap, seq: self.seq, format, width, front, rotated };
+        self.costs.rounded(what, || self.sample(tap))
+    }
+
     fn measured(&mut self, term: &str, tap: Tap, width: usize, format: Format, shape: &str, times: f64) {
-        let (values, rows) = self.sample(tap);
-        let cost = cost(&values, width, |row| format.round(row)).unwrap_or(0.0);
+        let (cost, rows) = self.cost(tap, width, format, usize::MAX, false);
         self.push_own(term, &format.name(), shape, (times, cost), rows);
     }
 
@@ -393,10 +415,14 @@ impl<'a> Terms<'a> {
     /// Rounding a weight that is stored without codes.
     fn weight(&mut self, name: &str, cols: usize, format: Format, times: f64) {
         let Some(block) = self.weights_of() else { return };
-        let Ok(values) = plain(self.rules.checkpoint, &format!("{block}.{name}.weight")) else { return };
-        let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
-        let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
-        let rows = n / cols.max(1);
+        let place = format!("{block}.{name}.weight");
+        let found = self.costs.weight((place.clone(), cols, format), || {
+            let values = plain(self.rules.checkpoint, &place).ok()?;
+            let n = values.len().min(WEIGHTS / cols.max(1) * cols.max(1)).max(cols.min(values.len()));
+            let cost = cost(&values[..n], cols, |row| format.round(row)).unwrap_or(0.0);
+            Some((cost, n / cols.max(1)))
+        });
+        let Some((cost, rows)) = found else { return };
         self.push(&format!("weight {name}"), &format.name(), "spread", (times, cost), ("measured", rows));
     }
 
@@ -410,18 +436,15 @@ impl<'a> Terms<'a> {
     /// A KV row or entry as the cache stores it.
     fn kv(&mut self, tap: Tap) {
         let nope = self.rules.checkpoint.config().nope_head_dim();
-        let (values, rows) = self.sample(tap);
         let width = self.last_of(tap);
-        let (format, cost) = match self.numerics.kv {
+        let (format, front) = match self.numerics.kv {
             KvFormat::Stored => return,
-            KvFormat::Q8 { block, .. } => {
-                let format = Format::E4m3Pow2(block);
-                (format, cost(&values, width, |row| format.round(&mut row[..nope.min(width)])))
-            }
-            KvFormat::Uniform => (Format::E4m3, cost(&values, width, |row| Format::E4m3.round(row))),
+            KvFormat::Q8 { block, .. } => (Format::E4m3Pow2(block), nope.min(width)),
+            KvFormat::Uniform => (Format::E4m3, width),
         };
+        let (cost, rows) = self.cost(tap, width, format, front, false);
         let name = format!("{}, {nope} of {width}", format.name());
-        self.push_own("cache", &name, "own", (1.0, cost.unwrap_or(0.0)), rows);
+        self.push_own("cache", &name, "own", (1.0, cost), rows);
     }
 
     /// Index vectors as they are scored, rotated where the plan rotates them.
@@ -436,11 +459,7 @@ impl<'a> Terms<'a> {
             IndexFormat::Fp8 { pow2: false, .. } => Format::E4m3Scaled(width),
         };
         let rotated = if rule.hadamard && width.is_power_of_two() { ", rotated" } else { "" };
-        let (mut values, rows) = self.sample(tap);
-        if !rotated.is_empty() {
-            values.chunks_exact_mut(width).for_each(rotate::rotated);
-        }
-        let cost = cost(&values, width, |row| format.round(row)).unwrap_or(0.0);
+        let (cost, rows) = self.cost(tap, width, format, usize::MAX, !rotated.is_empty());
         let name = format!("{}{rotated}", format.name());
         // After a rotation back, a vector's error is spread over its dims.
         let shape = if rotated.is_empty() { "own" } else { "spread" };

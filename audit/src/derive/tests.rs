@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use karat_seam::{Block, Data, Recorded, Site, Tensor, TensorMut, Visitor as _};
 
 use super::noise::{Noise, Size, Sizes};
@@ -66,7 +68,7 @@ fn noisy(size: Size, pieces: &[usize]) -> (Vec<f32>, BTreeMap<(Tap, u32), BTreeM
 fn noise_has_the_size_that_was_asked_for_and_follows_from_the_place_alone() {
     for size in [Size { spread: 1e-2, own: 0.0 }, Size { spread: 0.0, own: 2e-3 }, Size { spread: 3e-3, own: 4e-3 }] {
         let (values, seen) = noisy(size, &[8]);
-        let predicted = Predicted { rows: seen.clone(), ..Predicted::default() };
+        let predicted = Predicted { rows: Arc::new(seen.clone()), ..Predicted::default() };
         let (rows, tensor) = golden(8);
         let (got, carry) = predicted.over(Tap::AttnQ, rows.iter()).unwrap();
         assert!((7.0..=8.0).contains(&carry), "eight rows alike: {carry}");
@@ -87,13 +89,17 @@ fn noise_has_the_size_that_was_asked_for_and_follows_from_the_place_alone() {
 #[test]
 fn what_was_derived_reads_back_and_half_of_it_does_not() {
     let (_, seen) = noisy(Size { spread: 1e-2, own: 0.0 }, &[8]);
+    let rows = lanes::write(&seen);
+    assert_eq!(lanes::read(&rows), Some(seen.clone()));
+    assert!((0..rows.len()).step_by(7).all(|n| lanes::read(&rows[..n]).is_none()));
     let all = Predicted {
-        rows: seen,
+        rows: Arc::new(seen),
+        kept: Some([7; 32]),
         terms: vec![term("own", 1.0, 1.7e-3), Term { seq: Some(4), ..term("own", 1.0, 1e-3) }],
         decode: Some(vec![term("spread", 2.0, 1e-2)]),
     };
-    let bytes = all.write();
-    assert_eq!(Predicted::read(&bytes), Some(all.clone()));
+    let bytes = all.write(&[7; 32]);
+    assert_eq!(Predicted::read(&bytes), Some(Predicted { rows: Arc::default(), ..all.clone() }));
     assert!((0..bytes.len()).step_by(7).all(|n| Predicted::read(&bytes[..n]).is_none()));
     assert_eq!(all.over(Tap::AttnQ, [RowId::new(0, 9)].iter()), None, "a row that golden did not compute");
     assert_eq!(all.over(Tap::AttnO, [RowId::new(0, 0)].iter()), None);

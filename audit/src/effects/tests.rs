@@ -49,3 +49,33 @@ fn what_runs_behind_the_seam_is_told_not_what_was_asked_for() {
     ];
     assert_eq!(wrong.notes, notes);
 }
+
+#[test]
+fn a_plan_is_probed_once_and_again_when_what_was_kept_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::from_memory("mini", new_model(Geometry::Mini, 3)).unwrap();
+    let plan = |patches: &[&str]| Plan {
+        stock: Stock::Official,
+        patches: patches.iter().map(ToString::to_string).collect(),
+        history: History::Cold,
+    };
+    let found = Effects {
+        states: [("bf16-mhc".to_string(), "applied 2 times".to_string())].into(),
+        notes: vec!["a sentence".to_string()],
+    };
+    let mut probes = 0;
+    let mut ask = |plan: &Plan| {
+        let cache = Cache::open(dir.path(), 1 << 20).unwrap();
+        let probe = || {
+            probes += 1;
+            Ok(found.clone())
+        };
+        assert_eq!(Effects::kept(Some(&cache), &checkpoint, plan, probe).unwrap(), found);
+        probes
+    };
+    let asked = [&plan(&["bf16-mhc"]), &plan(&["bf16-mhc"]), &plan(&["bf16-mhc", "fp8-indexer"])];
+    assert_eq!(asked.map(&mut ask), [1, 1, 2]);
+    let bytes = found.write();
+    assert_eq!(Effects::read(&bytes), Some(found.clone()));
+    assert!((0..bytes.len()).all(|n| Effects::read(&bytes[..n]).is_none()));
+}

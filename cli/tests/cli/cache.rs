@@ -8,8 +8,11 @@ use crate::support::{Ran, karat_in, workplace};
 const TABLES: [&str; 6] = ["taps.csv", "tokens.csv", "flips.csv", "recall.csv", "patches.csv", "histories.csv"];
 
 fn audit(dir: &Path, out: &str, more: &[&str], environment: &[(&str, &str)]) -> Ran {
-    let base =
-        ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", "bf16-mhc", "--layers", "3", "--quiet"];
+    audit_of(dir, "bf16-mhc", out, more, environment)
+}
+
+fn audit_of(dir: &Path, patches: &str, out: &str, more: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let base = ["audit", "--model", "mini", "--tokens", "ids.json", "--patches", patches, "--layers", "3", "--quiet"];
     let args = [&base[..], &["--out", out], more].concat();
     karat_in(dir, &args, environment)
 }
@@ -49,6 +52,33 @@ fn an_unchanged_audit_computes_nothing_and_says_so() {
     assert!(doctor["cache"]["entries"].as_u64().unwrap() > 8, "{doctor}");
 }
 
+/// In passes of one layer: golden on x, then of each of two patch sets the candidate, golden on its x', and noise of the size of
+/// its plan's roundings. Of the three layers only the second has an indexer, and no row is computed in decode: what leaves it is
+/// the same under every patch of index scores in decode.
+#[test]
+fn plans_that_round_alike_share_a_pass_and_a_changed_patch_runs_what_it_changes() {
+    let dir = workplace();
+    let dir = dir.path();
+    let cache = dir.join("cache");
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap())];
+    let passes = |out: &str| {
+        let bundle = karat_bundle::read(&dir.join(out)).unwrap();
+        // The mini geometry has four layers.
+        (bundle.verdict.forward_equivalents * 4.0).round() as u32
+    };
+    audit_of(dir, "fp8-indexer", "first", &[], &environment);
+    assert_eq!(passes("first"), 3 + 2 * 3 + 2 * 3 + 3 + 1);
+    audit_of(dir, "fp8-indexer:scale=pow2", "option", &[], &environment);
+    assert_eq!(passes("option"), 3, "one layer");
+    audit_of(dir, "bf16-indexer", "other", &[], &environment);
+    assert_eq!(passes("other"), 3, "one layer, under another name");
+    for (patches, out) in [("fp8-indexer:scale=pow2", "option"), ("bf16-indexer", "other")] {
+        audit_of(dir, patches, "plain", &["--no-cache"], &[]);
+        assert_eq!(tables(dir, "plain"), tables(dir, out), "{patches}");
+        fs::remove_dir_all(dir.join("plain")).unwrap();
+    }
+}
+
 /// A part is killed wherever it is; the same command again finds what was finished, and the tables are the same.
 #[test]
 fn a_killed_audit_goes_on() {
@@ -70,7 +100,8 @@ fn a_killed_audit_goes_on() {
         let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>();
         list(&cache).iter().flat_map(|l| list(l)).flat_map(|shelf| list(&shelf)).count()
     };
-    while entries() < 3 && child.try_wait().unwrap().is_none() {
+    // What the patches do, and golden's embedding: its streams, its taps, and that both are there.
+    while entries() < 4 && child.try_wait().unwrap().is_none() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     child.kill().unwrap();

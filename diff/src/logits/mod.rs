@@ -8,7 +8,7 @@ mod tests;
 use karat_seam::{Data, Error, Result, Tensor};
 use rayon::prelude::*;
 
-pub use position::Position;
+pub use position::{FirstChoice, Position};
 pub use summary::Summary;
 
 /// Compares logits `[S,V]` (f32 or f64) position by position, in f64 throughout. `targets` are the next tokens, one a
@@ -16,32 +16,47 @@ pub use summary::Summary;
 ///
 /// Errors: shapes that differ, no vocabulary, another count of targets, a target outside the vocabulary, integers.
 pub fn positions(golden: &Tensor, candidate: &Tensor, targets: &[Option<u32>], k: usize) -> Result<Vec<Position>> {
-    if golden.shape != candidate.shape || golden.shape.len() != 2 || golden.shape[1] == 0 {
-        let (expected, found) = (golden.shape.clone(), candidate.shape.clone());
-        return Err(Error::Shape { at: "logits".into(), expected, found });
-    }
+    check(golden, candidate)?;
     if targets.len() != golden.rows() {
         return Err(Error::Request(format!("{} targets for {} rows of logits", targets.len(), golden.rows())));
     }
     if let Some(bad) = targets.iter().flatten().find(|t| **t as usize >= golden.width()) {
         return Err(Error::Request(format!("target {bad} is not in the vocabulary of {}", golden.width())));
     }
+    let one = |(r, target): (usize, &Option<u32>)| Position::of(&row(golden, r), &row(candidate, r), *target, k);
+    Ok(targets.par_iter().enumerate().map(one).collect())
+}
+
+/// What [`positions`] says of the first choices, without the rest.
+///
+/// Errors: shapes that differ, no vocabulary, integers.
+pub fn first_choices(golden: &Tensor, candidate: &Tensor) -> Result<Vec<FirstChoice>> {
+    check(golden, candidate)?;
+    let one = |r: usize| FirstChoice::of(&row(golden, r), &row(candidate, r));
+    Ok((0..golden.rows()).into_par_iter().map(one).collect())
+}
+
+fn check(golden: &Tensor, candidate: &Tensor) -> Result<()> {
+    if golden.shape != candidate.shape || golden.shape.len() != 2 || golden.shape[1] == 0 {
+        let (expected, found) = (golden.shape.clone(), candidate.shape.clone());
+        return Err(Error::Shape { at: "logits".into(), expected, found });
+    }
     for data in [&golden.data, &candidate.data] {
         if !matches!(data, Data::F32(_) | Data::F64(_)) {
             return Err(Error::Dtype { at: "logits".into(), expected: "f32 or f64", found: data.dtype() });
         }
     }
-    let width = golden.width();
-    let row = |data: &Data, r: usize| -> Vec<f64> {
-        match data {
-            Data::F32(v) => v[r * width..(r + 1) * width].iter().map(|&v| f64::from(v)).collect(),
-            Data::F64(v) => v[r * width..(r + 1) * width].to_vec(),
-            Data::I64(_) | Data::U8(_) => Vec::new(),
-        }
-    };
-    let one =
-        |(r, target): (usize, &Option<u32>)| Position::of(&row(&golden.data, r), &row(&candidate.data, r), *target, k);
-    Ok(targets.par_iter().enumerate().map(one).collect())
+    Ok(())
+}
+
+/// A row in f64.
+fn row(logits: &Tensor, r: usize) -> Vec<f64> {
+    let here = r * logits.width()..(r + 1) * logits.width();
+    match &logits.data {
+        Data::F32(v) => v[here].iter().map(|&v| f64::from(v)).collect(),
+        Data::F64(v) => v[here].to_vec(),
+        Data::I64(_) | Data::U8(_) => Vec::new(),
+    }
 }
 
 /// P(flip) = Φ(-m/(s·√2)): the chance that noise of standard deviation `s` on each of two logits (or scores) whose

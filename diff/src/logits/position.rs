@@ -45,6 +45,8 @@ struct Row<'a> {
     logits: &'a [f64],
     /// max + ln Σ exp(l - max).
     log_sum: f64,
+    /// exp of each log-probability.
+    probs: Vec<f64>,
 }
 
 impl<'a> Row<'a> {
@@ -55,7 +57,8 @@ impl<'a> Row<'a> {
             return None;
         }
         let sum: f64 = logits.iter().map(|l| (l - max).exp()).sum();
-        Some(Self { logits, log_sum: max + sum.ln() })
+        let log_sum = max + sum.ln();
+        Some(Self { logits, log_sum, probs: logits.iter().map(|l| (l - log_sum).exp()).collect() })
     }
 
     fn log_prob(&self, token: usize) -> f64 {
@@ -149,6 +152,41 @@ impl Position {
     }
 }
 
+/// The first choices of two rows alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FirstChoice {
+    /// As [`Position::is_flip`].
+    pub is_flip: bool,
+    /// As [`Position::flip_margin`].
+    pub flip_margin: f64,
+}
+
+impl FirstChoice {
+    pub(super) fn of(golden: &[f64], candidate: &[f64]) -> Self {
+        let (true, true) = (is_distribution(golden), is_distribution(candidate)) else {
+            return Self { is_flip: true, flip_margin: f64::NAN };
+        };
+        let (g, c) = (first(golden), first(candidate));
+        Self { is_flip: g != c, flip_margin: gap(golden, g, c) }
+    }
+}
+
+fn is_distribution(logits: &[f64]) -> bool {
+    let bad = logits.iter().any(|l| l.is_nan() || *l == f64::INFINITY);
+    !bad && logits.iter().any(|l| *l > f64::NEG_INFINITY)
+}
+
+/// The largest logit, the lowest id among equals.
+fn first(logits: &[f64]) -> usize {
+    let mut best = 0;
+    for (t, l) in logits.iter().enumerate() {
+        if l.total_cmp(&logits[best]) == Ordering::Greater {
+            best = t;
+        }
+    }
+    best
+}
+
 fn gap(logits: &[f64], a: usize, b: usize) -> f64 {
     if logits[a] == logits[b] { 0.0 } else { logits[a] - logits[b] }
 }
@@ -163,7 +201,7 @@ fn kl(g: &Row<'_>, c: &Row<'_>) -> f64 {
     }
     let same_support =
         (0..g.logits.len()).all(|t| (g.logits[t] == f64::NEG_INFINITY) == (c.logits[t] == f64::NEG_INFINITY));
-    let p = |t: usize| g.log_prob(t).exp();
+    let p = |t: usize| g.probs[t];
     let delta = |t: usize| c.logits[t] - g.logits[t];
     let (mut mean, mut mass) = (0.0, 0.0);
     for t in allowed() {
@@ -192,11 +230,14 @@ fn excess(u: f64) -> f64 {
 /// ½ Σ p·ln(2p/(p+q)) + ½ Σ q·ln(2q/(p+q)).
 fn js(g: &Row<'_>, c: &Row<'_>) -> f64 {
     // ln(2a/(a+b)) = -ln(1 + (b/a - 1)/2).
-    let half = |a: f64, b: f64| if a == f64::NEG_INFINITY { 0.0 } else { -a.exp() * (0.5 * (b - a).exp_m1()).ln_1p() };
-    let sum: f64 = (0..g.logits.len())
-        .map(|t| (g.log_prob(t), c.log_prob(t)))
-        .map(|(a, b)| if a == b { 0.0 } else { 0.5 * (half(a, b) + half(b, a)) })
-        .sum();
+    let half = |p: f64, a: f64, b: f64| {
+        if a == f64::NEG_INFINITY { 0.0 } else { -p * (0.5 * (b - a).exp_m1()).ln_1p() }
+    };
+    let one = |t: usize| {
+        let (a, b) = (g.log_prob(t), c.log_prob(t));
+        if a == b { 0.0 } else { 0.5 * (half(g.probs[t], a, b) + half(c.probs[t], b, a)) }
+    };
+    let sum: f64 = (0..g.logits.len()).map(one).sum();
     sum.clamp(0.0, std::f64::consts::LN_2)
 }
 
@@ -215,10 +256,10 @@ fn variance(g: &Row<'_>, candidate: &[f64]) -> f64 {
     let mut mean = 0.0;
     let tokens = || (0..candidate.len()).filter(|&t| g.logits[t] > f64::NEG_INFINITY);
     for t in tokens() {
-        mean += g.log_prob(t).exp() * (candidate[t] - g.logits[t]);
+        mean += g.probs[t] * (candidate[t] - g.logits[t]);
     }
     if !mean.is_finite() {
         return f64::INFINITY;
     }
-    tokens().map(|t| g.log_prob(t).exp() * (candidate[t] - g.logits[t] - mean).powi(2)).sum()
+    tokens().map(|t| g.probs[t] * (candidate[t] - g.logits[t] - mean).powi(2)).sum()
 }

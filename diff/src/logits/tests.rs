@@ -162,6 +162,10 @@ proptest! {
     fn any_bits_give_a_position(bits in proptest::collection::vec(any::<(u32, u32)>(), 1..40), target in 0u32..40) {
         let row = |f: fn(&(u32, u32)) -> u32| bits.iter().map(|b| f64::from(f32::from_bits(f(b)))).collect::<Vec<_>>();
         let got = one(&row(|b| b.0), &row(|b| b.1), Some(target % bits.len() as u32));
+        let t = |v: Vec<f64>| Tensor::f64([1, v.len()], v);
+        let choice = first_choices(&t(row(|b| b.0)), &t(row(|b| b.1))).unwrap().remove(0);
+        prop_assert_eq!(choice.is_flip, got.is_flip());
+        prop_assert_eq!(choice.flip_margin.to_bits(), got.flip_margin.to_bits());
         prop_assert!(got.nonfinite > 0 || got.is_comparable() || bits.iter().all(|b| f32::from_bits(b.0) < -1e38 || f32::from_bits(b.1) < -1e38));
     }
 }

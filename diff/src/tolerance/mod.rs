@@ -7,6 +7,7 @@
 //! golden's own values than the four roundings allow ([`Tolerance::raised`]), never by what a candidate shows.
 
 mod claims;
+pub mod noise;
 pub mod quantise;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //! this code: it is the judge's own.
 
 /// How values are rounded: one by one, or in blocks of a row that share a scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// bfloat16: 7 mantissa bits.
     Bf16,
@@ -28,8 +28,10 @@ fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52 & 0x7ff) as i32 - 1023
 }
 
+/// 2^e, of a normal f64.
 fn power(e: i32) -> f64 {
-    2f64.powi(e)
+    debug_assert!((-1022..=1023).contains(&e));
+    f64::from_bits(((e + 1023) as u64) << 52)
 }
 
 /// The nearest value with `bits` mantissa bits and no exponent under `least`, ties to even.
@@ -108,8 +110,9 @@ pub fn cost(values: &[f32], width: usize, round: impl Fn(&mut [f64])) -> Option<
         row.extend(values.iter().map(|v| if v.is_finite() { f64::from(*v) } else { 0.0 }));
         round(&mut row);
         for (x, y) in values.iter().zip(&row).filter(|(x, _)| x.is_finite()) {
-            error += (y - f64::from(*x)).powi(2);
-            size += f64::from(*x).powi(2);
+            let x = f64::from(*x);
+            error += (y - x) * (y - x);
+            size += x * x;
         }
     }
     (size > 0.0).then(|| (error / size).sqrt())

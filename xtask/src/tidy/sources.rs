@@ -10,6 +10,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "diff/src/moments/simd.rs",
     "diff/src/quad/simd.rs",
     "diff/src/quad/simd_512.rs",
+    "diff/src/simd_call.rs",
     "diff/src/split/simd.rs",
     "kernels/src/cuda/ceiling.rs",
     "kernels/src/cuda/compressor.rs",

@@ -1,0 +1,96 @@
+//! One lane of noise for all plans that round alike in a block, whatever else they do, in this run and in earlier ones.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karat_seam::Tap;
+
+use super::{Sizes, Squares, phases, phases_alike};
+use crate::Result;
+use crate::cache::{Hash, Key, Kind, Reader, Writer};
+use crate::lockstep::Walk;
+
+/// What noise leaves, by tap and sequence, then by position (index for entries).
+pub(crate) type Rows = BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>;
+
+/// Noise of some plans in prefill and in decode, and the first candidate of each.
+pub(super) type Asked = ([Sizes; 2], usize);
+
+/// What a plan's noise leaves, and where the cache keeps it.
+pub(super) type Left = (Arc<Rows>, Option<Hash>);
+
+/// What the noise of each plan leaves. `run` makes it for those that it is given: each another noise, none in the cache.
+pub(super) fn left<'a>(
+    walk: &mut Walk<'a, '_>,
+    key: Option<&Key>,
+    asked: &[Asked],
+    run: impl FnOnce(&mut Walk<'a, '_>, &[&Asked]) -> Result<Vec<Rows>>,
+) -> Result<Vec<Left>> {
+    let mut lanes: Vec<&Asked> = Vec::new();
+    let mut of = Vec::new();
+    for one in asked {
+        let same = |lane: &&Asked| lane.0 == one.0 && (is_even(one) || phases_alike(walk, lane.1, one.1));
+        of.push(lanes.iter().position(same).unwrap_or(lanes.len()));
+        if of.last() == Some(&lanes.len()) {
+            lanes.push(one);
+        }
+    }
+    let keys: Vec<Option<Hash>> = lanes.iter().map(|lane| noise_key(walk, key, lane)).collect();
+    let mut all: Vec<Option<Arc<Rows>>> = keys.iter().map(|key| get(walk, key.as_ref()).map(Arc::new)).collect();
+    let wanted: Vec<usize> = (0..lanes.len()).filter(|i| all[*i].is_none()).collect();
+    let run_for: Vec<&Asked> = wanted.iter().map(|i| lanes[*i]).collect();
+    let made = if wanted.is_empty() { Vec::new() } else { run(walk, &run_for)? };
+    for (i, rows) in wanted.into_iter().zip(made) {
+        if let Some((key, cache)) = keys[i].as_ref().zip(walk.cache()) {
+            cache.put(key, &write(&rows));
+        }
+        all[i] = Some(Arc::new(rows));
+    }
+    Ok(of.into_iter().map(|i| (all[i].clone().unwrap_or_default(), keys[i])).collect())
+}
+
+/// True where both phases have the same noise: in which one a row is computed then does not matter.
+fn is_even((sizes, _): &Asked) -> bool {
+    sizes[0] == sizes[1]
+}
+
+fn noise_key(walk: &Walk<'_, '_>, key: Option<&Key>, asked: &Asked) -> Option<Hash> {
+    let key = key?.clone().part("entry", b"noise").shown("sizes", &asked.0);
+    let phases = if is_even(asked) { Vec::new() } else { phases(walk, walk.setup.candidates[asked.1].path) };
+    Some(key.shown("phases", &phases).finish())
+}
+
+/// What an earlier run kept under this key.
+pub(super) fn get(walk: &Walk<'_, '_>, key: Option<&Hash>) -> Option<Rows> {
+    let (key, cache) = key.filter(|_| walk.reads_cache).zip(walk.cache())?;
+    cache.get(Kind::Other, key, read)
+}
+
+pub(super) fn write(rows: &Rows) -> Vec<u8> {
+    let mut to = Writer::default();
+    to.u64(rows.len() as u64);
+    for ((tap, seq), squares) in rows {
+        to.text(tap.name());
+        to.u32(*seq);
+        to.u64(squares.len() as u64);
+        for (pos, [d, x]) in squares {
+            to.u32(*pos);
+            to.f64(*d);
+            to.f64(*x);
+        }
+    }
+    to.0
+}
+
+pub(super) fn read(bytes: &[u8]) -> Option<Rows> {
+    let mut from = Reader::new(bytes);
+    let mut all = BTreeMap::new();
+    for _ in 0..from.count(20)? {
+        let (tap, seq) = (Tap::from_name(from.text()?)?, from.u32()?);
+        let n = from.count(20)?;
+        let one = |_| Some((from.u32()?, [from.f64()?, from.f64()?]));
+        let squares: BTreeMap<u32, Squares> = (0..n).map(one).collect::<Option<_>>()?;
+        all.insert((tap, seq), squares);
+    }
+    from.is_done().then_some(all)
+}
