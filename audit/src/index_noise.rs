@@ -16,12 +16,16 @@ pub(crate) struct IndexNoise<'a> {
 }
 
 impl<'a> IndexNoise<'a> {
-    /// `None` where a tap is missing or is not f32 (a candidate that brings scores alone).
+    /// `None` where a tap is missing or is not f32 (a candidate that brings scores alone), or the keys are not all from the first
+    /// on (sampled rows make some).
     pub(crate) fn of(on_x2: &'a Recorder, (l, seq): (u16, u32)) -> Option<Self> {
         let tap = |tap| on_x2.get(Site::layer(l, tap), seq);
         let (q, k, w) = (tap(Tap::AttnIndexQ)?, tap(Tap::AttnIndexK)?, tap(Tap::AttnIndexW)?);
         let values = |r: &'a Recorded| r.tensor.as_f32("index operands").ok();
         let [_, heads, dim] = q.tensor.shape[..] else { return None };
+        if k.rows.iter().enumerate().any(|(entry, row)| row.pos as usize != entry) {
+            return None;
+        }
         Some(Self { q: values(q)?, k: values(k)?, w: values(w)?, heads, dim })
     }
 

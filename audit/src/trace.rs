@@ -25,6 +25,8 @@ pub struct TraceJob {
     pub rerun: Option<Arc<Trace>>,
     /// Ids that it should have, when the caller knows.
     pub expected: Option<Requests>,
+    /// Of a query-sampled trace, golden runs the whole conversation as well, and all rows of its pages are judged.
+    pub cold: bool,
 }
 
 /// Opens a trace and gives the conversations that golden must run for it.
@@ -118,7 +120,7 @@ fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> 
     let rerun = again.as_ref().map(|again| again as &dyn karat_seam::Path);
     let (wide, sampled) = (floor.as_ref(), crate::sampled::is_sampled(&subject.trace));
     let rows = match sampled {
-        true => Some(crate::sampled::rows(&golden, &subject.trace, subject.claims, rotates[0])?),
+        true => Some(crate::sampled::rows(&golden, &subject.trace, (subject.claims, rotates[0]), subject.cold)?),
         false => None,
     };
     let at_rows = rows.as_ref().map(|rows| &rows.path);

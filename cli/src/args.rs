@@ -163,6 +163,10 @@ pub(crate) struct Audit {
     /// A trace of the same engine once more, for its own noise
     #[arg(long, value_name = "TRACE_DIR", requires = "candidate")]
     pub(crate) rerun_trace: Option<PathBuf>,
+    /// Of a trace of sampled positions: golden runs these alone, on the trace's KV pages, not the whole conversation; pages are
+    /// judged where sampled rows made them
+    #[arg(long, requires = "candidate")]
+    pub(crate) no_cold_run: bool,
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
     pub(crate) no_cache: bool,

@@ -185,6 +185,28 @@ impl Golden {
         Ok(streams_of(rows.into(), c, h))
     }
 
+    /// The embedding of some rows of the requests, in runs of consecutive positions, shown run by run.
+    ///
+    /// # Errors
+    /// A position that the requests don't have; what the visitor returns.
+    pub fn embed_at(&self, rows: &Arc<[RowId]>, see: &mut dyn Visitor) -> Result<Streams> {
+        let done = self.pool.install(|| match self.mode {
+            Mode::F32 => self.embed_some::<f32>(rows, see),
+            Mode::F64 => self.embed_some::<f64>(rows, see),
+        });
+        self.checked(done)
+    }
+
+    fn embed_some<T: Real>(&self, rows: &Arc<[RowId]>, see: &mut dyn Visitor) -> Result<Streams> {
+        let c = self.config();
+        let mut h = Vec::new();
+        for run in rows.chunk_by(|a, b| a.seq == b.seq && a.pos + 1 == b.pos) {
+            let x: Vec<T> = self.embed_rows(Block::Embed, run, self.ids(run)?, see)?;
+            h.extend(embed::expand(&x, c.hidden_size, c.hc_mult));
+        }
+        Ok(streams_of(rows.clone(), c, h))
+    }
+
     /// Head of all lanes, one pass over the table: streams `[rows,hc,D]` to logits `[rows,V]`.
     pub(crate) fn head_lanes<T: Real>(
         &self,

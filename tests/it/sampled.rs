@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+#[path = "sampled_sweep.rs"]
+mod sweep;
+
 use karat_audit::{Job, Quiet, TraceJob, audit_trace, requests_of};
 use karat_bundle::{Bundle, Verdict};
 use karat_diff::Claims;
@@ -59,12 +62,16 @@ impl Visitor for Spoil<'_, '_> {
 
 /// A sampled trace of a path with one tap spoilt, judged.
 fn judged(path: &dyn Run, claims: Claims, at: Site, how: &How) -> Bundle {
+    judged_with(path, claims, at, how, (&SAMPLED, true))
+}
+
+fn judged_with(path: &dyn Run, claims: Claims, at: Site, how: &How, (sampled, cold): (&[u32], bool)) -> Bundle {
     let (place, checkpoint) = (tempfile::tempdir().unwrap(), model());
     let header =
         Header { model: ModelId::new(checkpoint.config_sha256(), checkpoint.weights_sha256()), ..Header::default() };
     let target = place.path().join("t");
     let mut writer = TraceWriter::create(&target, path.requests(), header, TapGlob::all(), Order::Any).unwrap();
-    let mut sample = Sample::at(&mut writer, vec![SAMPLED.to_vec()], checkpoint.config().sliding_window);
+    let mut sample = Sample::at(&mut writer, vec![sampled.to_vec()], checkpoint.config().sliding_window);
     let mut see = Spoil { at, how, inner: &mut sample };
     let mut x = path.embed(&mut see).unwrap();
     for l in 0..path.blocks().layers {
@@ -73,14 +80,14 @@ fn judged(path: &dyn Run, claims: Claims, at: Site, how: &How) -> Bundle {
         x = lanes[0].out.take().unwrap().streams;
     }
     path.head(&mut [Lane::new(&x, &mut see)]).unwrap();
-    audit(&writer.finish().unwrap(), claims)
+    audit(&writer.finish().unwrap(), claims, cold)
 }
 
-fn audit(dir: &Path, claims: Claims) -> Bundle {
+fn audit(dir: &Path, claims: Claims, cold: bool) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(model(), inputs, &Quiet, &stop) };
-    audit_trace(&job, &TraceJob { trace, claims, rerun: None, expected: None }).unwrap()
+    audit_trace(&job, &TraceJob { trace, claims, rerun: None, expected: None, cold }).unwrap()
 }
 
 fn golden() -> Golden {
@@ -160,6 +167,28 @@ fn a_corrupted_page_is_the_caches_fault() {
         (4, Tap::AttnIndexK, 16, 32, "4.state.index_k"),
     ] {
         expect(&judged(&golden, Claims::F32, Site::layer(l, tap), &page(from, to)), "cache", found);
+    }
+}
+
+#[test]
+fn without_a_cold_run_pages_are_judged_where_sampled_rows_made_them() {
+    let (golden, stock) = (golden(), stock());
+    // Entry 98 of a CSA layer is made of positions 388 to 395.
+    let run: Vec<u32> = (384..400).collect();
+    let zeros = |_: &[RowId], values: &mut [f32], width: usize| values[98 * width..99 * width].fill(0.0);
+    let entries = Site::layer(2, Tap::StateCkv);
+    for (path, claims) in [(&golden as &dyn Run, Claims::F32), (&stock, Claims::Official)] {
+        let bundle = judged_with(path, claims, entries, &nothing, (&run, false));
+        let report = &bundle.verdict;
+        assert_eq!(report.verdict, Verdict::Pass, "{}: {:?}", path.name(), report.reasons);
+        let pages: Vec<_> = bundle.taps.iter().filter(|r| r.gate == "unexplained_rows").collect();
+        // The sampled positions of 7 layers; 3 CSA layers' entries and index keys 97 to 99; no entry of 128 positions.
+        let rows: Vec<u64> = pages.iter().map(|r| r.rows).collect();
+        assert_eq!((pages.len(), rows.iter().sum::<u64>()), (13, 7 * 16 + 6 * 3), "{rows:?}");
+        assert!(bundle.run.notes.iter().any(|n| n.contains("the sampled rows alone")), "{:?}", bundle.run.notes);
+        expect(&judged_with(path, claims, entries, &zeros, (&run, false)), "cache", "2.state.ckv");
+        let attention = Site::layer(3, Tap::AttnO);
+        expect(&judged_with(path, claims, attention, &head_off, (&run, false)), "kernel", "3.attn.o");
     }
 }
 

@@ -12,6 +12,7 @@ use karat_seam::{
 };
 use karat_trace::Trace;
 
+use super::exact::{self, Exact};
 use super::judge::{self, Judged};
 use super::pages::{Kept, Pages};
 use super::shares;
@@ -22,14 +23,16 @@ type All = BTreeMap<u32, Pages>;
 
 /// Golden as the lockstep loop sees it: a path that has the sampled rows and no others.
 ///
-/// A lane with its own KV is R(x): the whole conversation runs, once, and the lane gets its rows. A lane with given KV is
-/// R(x'): only its rows run, on the candidate's pages.
+/// A lane with its own KV is R(x): the whole conversation runs, once, and the lane gets its rows; without a cold run they go on
+/// alone, on the candidate's pages. A lane with given KV is R(x'): only its rows run, on the candidate's pages.
 pub(crate) struct SampledGolden<'a> {
     pub(crate) golden: &'a Golden,
     pub(crate) trace: &'a Trace,
     pub(crate) claims: Claims,
     /// Whether the candidate's index keys are rotated.
     pub(crate) rotated: bool,
+    /// Golden runs the whole conversation, too.
+    pub(crate) cold: bool,
     pub(crate) rows: Arc<[RowId]>,
     pub(crate) now: Mutex<Now>,
 }
@@ -134,6 +137,14 @@ impl SampledGolden<'_> {
 
     /// R(x): the whole conversation through the layer.
     fn whole(&self, layer: &dyn Layer, l: u16, lane: &mut Lane<'_>) -> Result<Own> {
+        if !self.cold {
+            let kept = Kept::of(self.golden.config(), l);
+            let wanted = wanted(lane.see, l);
+            let (seen, out) = sampled(layer, (l, kept), lane.x, &self.pages(l)?, lane.routing, &wanted)?;
+            show(&seen, lane.see)?;
+            lane.out = Some(LayerOut { streams: out });
+            return Ok(Own { kv: Recorder::new(|_| false), rows: seen });
+        }
         let x = self.lock().x.take().ok_or_else(|| Error::Request(format!("layer {l} ran before what leads to it")))?;
         let mut kept = Own::new();
         let mut see = self.pick(&mut *lane.see, &mut kept);
@@ -168,25 +179,33 @@ impl SampledGolden<'_> {
         let mut mended = theirs.clone();
         let mut found = Vec::new();
         for (seq, pages) in &theirs {
-            let Some(ours) = golden_rows(l, *seq, pages, &own.kv) else { continue };
+            let all = golden_rows(l, *seq, pages, &own.kv).filter(|_| self.cold).unwrap_or_default();
             let mut judged = Vec::new();
             for (part, tap, width, made_of) in kept.parts() {
-                let (theirs, ours) = (pages.rows(part), ours.rows(part));
+                let (theirs, ours) = (pages.rows(part), all.rows(part));
                 let n = ours.len() / width;
-                if ours.len() != theirs.len() {
+                if self.cold && ours.len() != theirs.len() {
                     return Err(Error::Request(format!("{}: {n} rows expected", Site::layer(l, tap))));
                 }
-                let names: Vec<u32> =
-                    if part == KvPart::Window { pages.positions.clone() } else { (0..n as u32).collect() };
+                let names: Vec<u32> = match part {
+                    KvPart::Window => all.positions.clone(),
+                    _ => (0..n as u32).collect(),
+                };
+                let exact = Exact::of(&seen, (l, *seq), (part, width), pages);
+                let by_made = exact.judge(tap, theirs, judge::limit(self.claims, tap, 0.0));
                 let limit = judge::limit(self.claims, tap, judge::inherited(&own.rows, &seen, (l, *seq), made_of));
-                let result = judge::judge(tap, theirs, ours, &names, limit);
-                if result.limit.is_told {
-                    let to = mended.get_mut(seq).map(|pages| pages.of(part));
-                    let places = result.bad.iter().filter_map(|(name, _)| names.binary_search(name).ok());
-                    if let Some(to) = to {
-                        places.for_each(|at| {
-                            to[at * width..(at + 1) * width].copy_from_slice(&ours[at * width..(at + 1) * width]);
-                        });
+                let result = exact::both(judge::judge(tap, theirs, ours, &names, limit), by_made);
+                if let Some(to) = mended.get_mut(seq).filter(|_| result.limit.is_told) {
+                    for (name, _) in &result.bad {
+                        let place = match part {
+                            KvPart::Window => pages.positions.binary_search(name).ok(),
+                            _ => Some(*name as usize),
+                        };
+                        let Some(at) = place.map(|place| place * width..(place + 1) * width) else { continue };
+                        let own = names.binary_search(name).ok().map(|i| &ours[i * width..(i + 1) * width]);
+                        if let Some(right) = exact.row(*name).or(own) {
+                            to.of(part)[at].copy_from_slice(right);
+                        }
                     }
                 }
                 judged.push(result);
@@ -237,7 +256,7 @@ fn golden_rows(l: u16, seq: u32, pages: &Pages, golden: &Recorder) -> Option<Pag
 fn wanted(see: &dyn Visitor, l: u16) -> BTreeSet<Tap> {
     let wants = |tap: &Tap| see.want(Site::layer(l, *tap)) != Want::Skip;
     let mut taps: BTreeSet<Tap> = Tap::ALL.iter().copied().filter(wants).collect();
-    taps.extend([Tap::AttnKv, Tap::AttnKvp, Tap::AttnIndexKvp]);
+    taps.extend([Tap::AttnKvp, Tap::AttnIndexKvp].into_iter().chain(Exact::TAPS));
     taps.extend(shares::TAPS);
     taps
 }
@@ -333,6 +352,9 @@ impl Path for SampledGolden<'_> {
     }
 
     fn embed(&self, see: &mut dyn Visitor) -> Result<Streams> {
+        if !self.cold {
+            return self.golden.embed_at(&self.rows, see);
+        }
         let mut none = Own::new();
         let x = self.golden.embed(&mut self.pick(see, &mut none))?;
         let picked = self.picked(&x)?;

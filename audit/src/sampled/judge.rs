@@ -41,9 +41,18 @@ pub(crate) struct Judged {
     pub(crate) bad: Vec<(u32, f64)>,
     /// rel-L2 over all rows.
     pub(crate) rel_l2: f64,
+    /// Of the rows, those that sampled rows made themselves, and how many of these are bad.
+    pub(crate) made: usize,
+    /// See `made`.
+    pub(crate) made_bad: usize,
 }
 
 impl Judged {
+    /// True where what makes the rows errs: of those that are made of sampled streams, most are bad.
+    pub(crate) fn is_made_wrong(&self) -> bool {
+        self.made_bad > 0 && 2 * self.made_bad > self.made
+    }
+
     /// The worst row.
     pub(crate) fn worst(&self) -> Option<(u32, f64)> {
         self.bad.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))
@@ -95,7 +104,7 @@ pub(crate) fn judge(tap: Tap, theirs: &[f32], ours: &[f32], names: &[u32], limit
     };
     let bad = (0..names.len()).filter(bad).map(|i| (names[i], distances[i])).collect();
     let rel_l2 = if error == 0.0 { 0.0 } else { (error / size).sqrt() };
-    Judged { tap, rows: names.len(), limit, bad, rel_l2 }
+    Judged { tap, rows: names.len(), limit, bad, rel_l2, made: 0, made_bad: 0 }
 }
 
 /// |theirs - ours| / |ours|.

@@ -3,7 +3,9 @@
 //! A trace of some positions with `state/` taps is enough for golden at (x', KV'): the candidate's streams at the sampled rows
 //! and the candidate's pages. What the candidate makes of both is judged against that, so an error in it is a kernel's. The
 //! pages themselves are judged against the KV of golden's cold run of the same ids, row by row, so an error in them is the cache's.
+//! Without that run the pages are judged where sampled rows made them: golden makes these of the same streams.
 
+mod exact;
 mod golden;
 mod judge;
 mod pages;
@@ -43,7 +45,14 @@ pub(crate) struct Rows<'a> {
 }
 
 /// The rows whose pages a trace holds in every layer (a run that begins at position 0 needs none).
-pub(crate) fn rows<'a>(golden: &'a Golden, trace: &'a Trace, claims: Claims, rotated: bool) -> Result<Rows<'a>> {
+///
+/// `cold`: golden runs the whole conversation beside, and all rows of the pages are judged.
+pub(crate) fn rows<'a>(
+    golden: &'a Golden,
+    trace: &'a Trace,
+    (claims, rotated): (Claims, bool),
+    cold: bool,
+) -> Result<Rows<'a>> {
     let config = golden.config();
     let all: Vec<RowId> = trace
         .passes()
@@ -90,7 +99,14 @@ pub(crate) fn rows<'a>(golden: &'a Golden, trace: &'a Trace, claims: Claims, rot
             error.hint("capture the window rows and entries that the sampled positions read (state/)"),
         ));
     }
-    let path = SampledGolden { golden, trace, claims, rotated, rows, now: Mutex::new(Now::default()) };
+    if !cold {
+        notes.push(
+            "golden ran the sampled rows alone, on the candidate's pages: what they inherit from its cache is not told, and \
+             pages are judged only where sampled rows made them"
+                .to_string(),
+        );
+    }
+    let path = SampledGolden { golden, trace, claims, rotated, cold, rows, now: Mutex::new(Now::default()) };
     Ok(Rows { path, notes })
 }
 
@@ -110,6 +126,10 @@ impl SampledGolden<'_> {
             let place = Place { candidate, scenario, sequence, layers: self.golden.blocks().layers };
             for judged in &found.judged {
                 let site = Site::layer(found.l, judged.tap);
+                if judged.rows == 0 {
+                    notes.push(format!("{site}: no sampled rows made any of its rows: not judged"));
+                    continue;
+                }
                 if !judged.limit.is_told {
                     notes.push(format!(
                         "{site}: the sampled rows inherit too much for a lost row to be told: not judged"
@@ -119,6 +139,12 @@ impl SampledGolden<'_> {
                 rows.push(self.page_row(&place, site, found, judged));
             }
         }
+        let of =
+            |count: fn(&judge::Judged) -> usize| -> usize { now.found.iter().flat_map(|f| &f.judged).map(count).sum() };
+        notes.push(format!(
+            "{} of the rows of pages are judged by what golden makes of the same streams",
+            of(|j| j.made)
+        ));
         (rows, notes)
     }
 

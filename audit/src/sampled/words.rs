@@ -26,6 +26,20 @@ pub(crate) fn examine(bundle: &mut Bundle, path: &SampledGolden<'_>) {
     if let Some((layer, tap)) = layer.zip(tap.filter(|tap| tap.is_state())) {
         let site = Site::layer(layer.l, tap);
         let judged = layer.judged.iter().find(|j| j.tap == tap);
+        if let Some(judged) = judged.filter(|j| j.is_made_wrong()) {
+            found.summary = format!(
+                "kernel: what makes {site} errs: {} of its {} rows that the sampled streams make are not what golden makes of \
+                 them (off by up to {:.1e} of their size, {:.1e} is explained){reads}",
+                judged.made_bad,
+                judged.made,
+                judged.worst().map_or(f64::NAN, |w| w.1),
+                judged.limit.beside
+            );
+            found.kv.iter_mut().for_each(|kv| kv.fault = "kernel".to_string());
+            (found.op, found.tap) = (String::new(), String::new());
+            bundle.verdict.examination = Some(found);
+            return;
+        }
         let rows = judged.map_or_else(String::new, |j| ranges(&j.bad));
         let kind = if tap == Tap::StateWin { "positions" } else { "entries" };
         let sizes = judged.map_or_else(String::new, |j| {

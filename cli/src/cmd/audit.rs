@@ -181,7 +181,10 @@ fn candidate<'a>(
         None => None,
     };
     let rerun = args.rerun_trace.as_deref().map(karat_audit::requests_of).transpose()?.map(|(trace, _)| trace);
-    computed.done(karat_audit::audit_trace(&start(inputs), &TraceJob { trace, claims, rerun, expected }))
+    computed.done(karat_audit::audit_trace(
+        &start(inputs),
+        &TraceJob { trace, claims, rerun, expected, cold: !args.no_cold_run },
+    ))
 }
 
 /// The optimized path.
