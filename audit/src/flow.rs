@@ -77,7 +77,11 @@ impl Keys {
         run = run.shown("rules", &setup.candidates.first().and_then(rules));
         let one = |(i, c): (usize, &crate::Candidate<'_>)| {
             let mut key = run.clone().part("set", c.patch_set.as_bytes()).part("claims", c.claims.name().as_bytes());
-            key = key.shown("rules", &rules(c)).shown("patches", &c.patches).part("backend", c.backend.as_bytes());
+            key = key
+                .shown("rules", &rules(c))
+                .shown("claimed", &c.claimed.map(|c| (c.rules.numerics, c.is_whole)))
+                .shown("patches", &c.patches)
+                .part("backend", c.backend.as_bytes());
             key = key.part("history", c.history.as_bytes()).shown("rotates", &c.rotates).shown("holds", &c.holds);
             // The name stands in notes. That of a plan tells its options, which bear on the layers that use them only.
             key = key.part("name", if c.holds.is_some() { c.path.name() } else { String::new() }.as_bytes());

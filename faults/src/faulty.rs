@@ -11,22 +11,41 @@ use karat_seam::{
 
 use crate::{Edit, Fault};
 
-/// A candidate with a fault in it.
+/// A candidate with faults in it.
 pub struct Faulty<'a> {
     pub(crate) inner: &'a Optimized,
-    pub(crate) donor: Option<&'a Optimized>,
     pub(crate) checkpoint: Arc<Checkpoint>,
+    /// One after the other where several edit a tap.
+    pub(crate) faults: Vec<OneFault<'a>>,
+    /// Share of each edit that is made: 1 is the fault as it was reported.
+    pub(crate) share: f32,
+}
+
+/// A fault with the second path whose ops it runs.
+pub(crate) struct OneFault<'a> {
     pub(crate) fault: &'static Fault,
+    pub(crate) donor: Option<&'a Optimized>,
 }
 
 /// The layers whose ops an edit can run again.
 #[derive(Clone, Copy)]
 struct Layers<'a> {
     own: Option<&'a dyn Layer>,
-    donor: Option<&'a dyn Layer>,
+    /// By fault.
+    donors: &'a [Option<Box<dyn Layer + 'a>>],
 }
 
 impl Faulty<'_> {
+    /// The faults' ids.
+    pub(crate) fn id(&self) -> String {
+        let ids: Vec<&str> = self.faults.iter().map(|f| f.fault.id).collect();
+        ids.join("+")
+    }
+
+    fn edits(&self, at: Site) -> bool {
+        self.faults.iter().any(|f| f.fault.is_in(at.block) && f.fault.taps.contains(&at.tap))
+    }
+
     fn lanes(
         &self,
         block: Block,
@@ -34,7 +53,7 @@ impl Faulty<'_> {
         lanes: &mut [Lane<'_>],
         run: impl Fn(&mut [Lane<'_>]) -> Result<Vec<Tensor>>,
     ) -> Result<Vec<Tensor>> {
-        if !self.fault.is_in(block) {
+        if !self.faults.iter().any(|f| f.fault.is_in(block)) {
             return run(lanes);
         }
         let mut out = Vec::new();
@@ -49,6 +68,12 @@ impl Faulty<'_> {
     }
 }
 
+impl<'a> OneFault<'a> {
+    fn donor(&self) -> Option<&'a Optimized> {
+        self.donor
+    }
+}
+
 struct Edits<'a> {
     path: &'a Faulty<'a>,
     block: Block,
@@ -60,7 +85,7 @@ struct Edits<'a> {
 
 impl Visitor for Edits<'_> {
     fn want(&self, at: Site) -> Want {
-        if at.block == self.block && self.path.fault.taps.contains(&at.tap) {
+        if at.block == self.block && self.path.edits(at) {
             return Want::Write;
         }
         // A fault may look at anything that went before.
@@ -71,8 +96,10 @@ impl Visitor for Edits<'_> {
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
-        let fault = self.path.fault;
-        if at.block == self.block && fault.taps.contains(&at.tap) {
+        let is_here = |f: &&(usize, &OneFault<'_>)| f.1.fault.is_in(at.block) && f.1.fault.taps.contains(&at.tap);
+        for (i, OneFault { fault, .. }) in
+            self.path.faults.iter().enumerate().filter(|f| at.block == self.block && is_here(&f))
+        {
             let inner = self.path.inner;
             let mut edit = Edit {
                 tap: at.tap,
@@ -83,7 +110,7 @@ impl Visitor for Edits<'_> {
                 seen: &self.seen,
                 x: self.x,
                 own: self.layers.own,
-                donor: self.layers.donor,
+                donor: self.layers.donors.get(i).and_then(Option::as_deref),
                 checkpoint: &self.path.checkpoint,
                 phase_of: &|row| inner.phase_of(row),
                 hadamard: [Phase::Prefill, Phase::Decode].map(|p| inner.numerics(p).index.hadamard),
@@ -91,6 +118,7 @@ impl Visitor for Edits<'_> {
             if let Some(change) = fault.edit {
                 change(&mut edit)?;
             }
+            edit.share(&tensor.data, self.path.share);
             edit.write(&mut tensor.data);
         }
         if !at.tap.is_state() {
@@ -104,12 +132,12 @@ struct FaultyLayer<'a> {
     path: &'a Faulty<'a>,
     l: u16,
     inner: Box<dyn Layer + 'a>,
-    donor: Option<Box<dyn Layer + 'a>>,
+    donors: Vec<Option<Box<dyn Layer + 'a>>>,
 }
 
 impl Layer for FaultyLayer<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let layers = Layers { own: Some(&*self.inner), donor: self.donor.as_deref() };
+        let layers = Layers { own: Some(&*self.inner), donors: &self.donors };
         let run = |lanes: &mut [Lane<'_>]| self.inner.run(lanes).map(|()| Vec::new());
         self.path.lanes(Block::Layer(self.l), layers, lanes, run).map(|_| ())
     }
@@ -121,7 +149,7 @@ impl Layer for FaultyLayer<'_> {
 
 impl Path for Faulty<'_> {
     fn name(&self) -> String {
-        format!("{} in {}", self.fault.id, self.inner.name())
+        format!("{} in {}", self.id(), self.inner.name())
     }
 
     /// Nothing that a faulty path computes is kept in a cache.
@@ -146,13 +174,14 @@ impl Path for Faulty<'_> {
     }
 
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>> {
-        let needed = self.fault.is_in(Block::Layer(l));
-        let donor = self.donor.filter(|_| needed).map(|donor| donor.layer(l)).transpose()?;
-        Ok(Box::new(FaultyLayer { path: self, l, inner: self.inner.layer(l)?, donor }))
+        let needed = |f: &OneFault<'_>| f.fault.is_in(Block::Layer(l));
+        let donor = |f| OneFault::donor(f).filter(|_| needed(f)).map(|donor| donor.layer(l)).transpose();
+        let donors = self.faults.iter().map(donor).collect::<Result<_>>()?;
+        Ok(Box::new(FaultyLayer { path: self, l, inner: self.inner.layer(l)?, donors }))
     }
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        let layers = Layers { own: None, donor: None };
+        let layers = Layers { own: None, donors: &[] };
         self.lanes(Block::Head, layers, lanes, |lanes| self.inner.head(lanes))
     }
 }

@@ -16,6 +16,9 @@ mod levels;
 mod list;
 mod load;
 mod matrix;
+mod outputs;
+pub mod pairs;
+pub mod sizes;
 
 pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
 pub use edit::Edit;
@@ -26,3 +29,4 @@ pub use levels::Levels;
 pub use list::faults;
 pub use load::Load;
 pub use matrix::{matrix, rows, rows_of};
+pub use outputs::Outputs;

@@ -80,7 +80,7 @@ fn audit(dir: &Path, claims: Claims) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(model(), inputs, &Quiet, &stop) };
-    audit_trace(&job, &TraceJob { trace, claims, rerun: None, expected: None }).unwrap()
+    audit_trace(&job, &TraceJob { trace, claims, rerun: None, patches: None, expected: None }).unwrap()
 }
 
 fn golden() -> Golden {

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
 use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
-use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
+use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Streams, Tap};
 
-pub(crate) use noise::{Size, Sizes};
+pub(crate) use noise::{Noise, Size, Sizes};
 
 use crate::cache::{Hash, Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
@@ -105,6 +105,11 @@ impl Predicted {
         }
         let carry = if fourth > 0.0 { noise * noise / fourth } else { 1.0 };
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
+    }
+
+    /// Keeps what a tap of a sequence is off by, row by row.
+    pub(crate) fn put(&mut self, tap: Tap, seq: u32, rows: BTreeMap<u32, Squares>) {
+        self.rows.insert((tap, seq), rows);
     }
 
     /// True for a tap whose op rounds nothing but its result, and that once, to bf16.
@@ -227,6 +232,20 @@ pub(crate) fn of(
     })
 }
 
+/// Sizes of a plan's roundings in layer `l` of `layers`, in prefill and in decode. `x` are the streams that enter it.
+pub(crate) fn sizes(
+    rules: Rules<'_>,
+    (l, layers): (u16, u16),
+    golden: &dyn Layer,
+    on_x: &Recorder,
+    x: &Streams,
+) -> Result<[Sizes; 2]> {
+    let of = |phase| Ok::<_, crate::Error>(Sizes::of(&terms::of((rules, phase), (l, layers), golden, on_x, x)?));
+    let prefill = of(Phase::Prefill)?;
+    let decode = if rules.is_even() { prefill.clone() } else { of(Phase::Decode)? };
+    Ok([prefill, decode])
+}
+
 /// As [`of`], the streams that enter MTP block `i`; `next` are the ids after the rows of x.
 pub(crate) fn of_input(
     walk: &mut Walk<'_, '_>,
@@ -302,13 +321,13 @@ fn once<'a>(
 }
 
 /// The phase in which a candidate computes a row.
-fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
+pub(crate) fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
     let path = walk.setup.candidates[i].path;
     Box::new(move |row| path.phase_of(row))
 }
 
 /// True when two candidates compute every row in the same phase.
-fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
+pub(crate) fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
     let [a, b] = [a, b].map(|i| walk.setup.candidates[i].path);
     std::ptr::addr_eq(a, b) || phases(walk, a) == phases(walk, b)
 }

@@ -44,7 +44,7 @@ impl Sizes {
 
 /// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
 /// number of threads.
-pub(super) struct Noise<'a> {
+pub(crate) struct Noise<'a> {
     block: Block,
     named: Block,
     /// In prefill and in decode.
@@ -53,19 +53,25 @@ pub(super) struct Noise<'a> {
     /// Tokens an entry stands for.
     ratio: Option<u32>,
     phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
+    draw: u64,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
 }
 
 impl<'a> Noise<'a> {
     /// For a block as a path shows it; `golden` has its taps under the block `named`. `ratio`: tokens an entry stands for.
-    pub(super) fn new(
+    pub(crate) fn new(
         (block, named): (Block, Block),
         sizes: [Sizes; 2],
         golden: &'a Recorder,
         ratio: Option<u32>,
         phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     ) -> Self {
-        Self { block, named, sizes, golden, ratio, phase_of, seen: BTreeMap::new() }
+        Self { block, named, sizes, golden, ratio, phase_of, draw: 0, seen: BTreeMap::new() }
+    }
+
+    /// Another draw of the same noise; 0 is the first.
+    pub(crate) fn draw(self, draw: u64) -> Self {
+        Self { draw, ..self }
     }
 
     /// Of an entry: the row that completes it.
@@ -84,16 +90,25 @@ impl Visitor for Noise<'_> {
         if at.block == self.block && is_known { Want::Write } else { Want::Skip }
     }
 
-    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
-        let Some(first) = rows.first() else { return Ok(()) };
+    fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
+        self.disturb(at, rows, &mut tensor.data);
+        Ok(())
+    }
+}
+
+impl Noise<'_> {
+    /// Adds the noise of a tap to its values.
+    pub(crate) fn disturb(&mut self, at: Site, rows: &[RowId], values: &mut DataMut<'_>) {
+        let Some(first) = rows.first() else { return };
         let sizes = self.sizes.each_ref().map(|sizes| sizes.at(at.tap, first.seq).unwrap_or_default());
         let phases: Vec<Phase> = rows.iter().map(|row| self.phase(at.tap, *row)).collect();
-        let DataMut::F32(values) = tensor.data else { return Ok(()) };
+        let DataMut::F32(values) = values else { return };
         let width = values.len() / rows.len();
         let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         for ((row, phase), values) in rows.iter().zip(phases).zip(values.chunks_exact_mut(width.max(1))) {
-            add(sizes[phase as usize], seed(at.tap, *row), values);
+            let seed = seed(at.tap, *row);
+            add(sizes[phase as usize], if self.draw == 0 { seed } else { mix(seed ^ self.draw) }, values);
             let Some(golden) = golden.and_then(|g| golden_row(g, row)) else { continue };
             let mut squares = [0.0; 2];
             // A ragged row is wider in one of the two: what only one has is -inf there.
@@ -103,7 +118,6 @@ impl Visitor for Noise<'_> {
             }
             seen.insert(row.pos, squares);
         }
-        Ok(())
     }
 }
 
