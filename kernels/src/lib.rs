@@ -6,6 +6,7 @@
 //! includes one of the other.
 
 pub mod check;
+pub mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod evidence;
