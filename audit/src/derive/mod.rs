@@ -82,6 +82,7 @@ pub(crate) struct Predicted {
     /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
     decode: Option<Vec<Term>>,
+    is_free: bool,
 }
 
 /// One rounding at one tap.
@@ -105,6 +106,16 @@ impl Predicted {
         }
         let carry = if fourth > 0.0 { noise * noise / fourth } else { 1.0 };
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
+    }
+
+    /// Nothing yet, of golden with free decisions.
+    pub(crate) fn free() -> Self {
+        Self { is_free: true, ..Self::default() }
+    }
+
+    /// True where noise could change decisions: what is off is more than roundings alone cost.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
     }
 
     /// Keeps what a tap of a sequence is off by, row by row.
@@ -157,7 +168,7 @@ impl Predicted {
         }
         let terms = read_terms(&mut from)?;
         let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
-        from.is_done().then_some(Self { rows: all, terms, decode })
+        from.is_done().then_some(Self { rows: all, terms, decode, is_free: false })
     }
 }
 
@@ -228,7 +239,7 @@ pub(crate) fn of(
         golden.run(&mut lanes)?;
         drop(lanes);
         walk.passes += wanted.len() as u64;
-        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode }).collect()))
+        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode, is_free: false }).collect()))
     })
 }
 
@@ -270,7 +281,8 @@ pub(crate) fn of_input(
             walk.setup.golden.mtp_input(i, &mut [Lane::new(&x, &mut see)], next)?;
             see.seen.retain(|(tap, _), _| *tap == Tap::In);
             let [terms, decode] = [terms, decode].map(|of| of.into_iter().map(|(_, term)| term).collect());
-            made.push(Predicted { rows: see.seen, terms, decode: (!rules.is_even()).then_some(decode) });
+            let decode = (!rules.is_even()).then_some(decode);
+            made.push(Predicted { rows: see.seen, terms, decode, is_free: false });
         }
         Ok(Some(made))
     })

@@ -17,7 +17,7 @@ const SIGMAS: f64 = 3.5;
 /// A row whose noise is so many times the median row's is not told apart well: the branches are nearly parallel there.
 const POOR: f64 = 3.0;
 /// Experts round what they are given with a scale of the row's own: its place between two powers of two makes one row's error up
-/// to twice another's, and noise has the typical one.
+/// to twice another's, and noise has the typical one. What no branch can make is of second order in it.
 const SCALES: f64 = 2.0;
 /// Rows of a phase from which on its quantiles are held against the draws' in that phase alone.
 const MANY: usize = 32;
@@ -219,7 +219,7 @@ pub(super) fn rows(
             let is_clear = |s: &usize| scale.is_clear(branch, *s) || each[*s].is_nan();
             let clear: Vec<usize> = mine.iter().copied().filter(is_clear).collect();
             if let Some(s) = clear.iter().copied().max_by(|a, b| each[*a].total_cmp(&each[*b])) {
-                let of_row = if tap == Tap::FfnOut { SCALES } else { 1.0 };
+                let of_row = if tap == Tap::AttnOut { 1.0 } else { SCALES };
                 put("worst", each[s], factor * of_row * scale.worst, Some(s));
             }
             for (j, (share, name)) in QUANTILES.into_iter().enumerate() {

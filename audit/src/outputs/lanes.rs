@@ -114,7 +114,7 @@ fn null(
     kept.iter_mut().for_each(|kept| walk.as_layer(kept, l));
     let factor = if walk.setup.candidates[i].is_plan_known() { DERIVED } else { ROUNDINGS };
     let x = walk.x.values()?;
-    let mut null = Null { by_seq: BTreeMap::new(), factor, predicted: Predicted::default() };
+    let mut null = Null { by_seq: BTreeMap::new(), factor, predicted: Predicted::free() };
     for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
         let scores = scores((l, seq), facts, on_x, &kept);
         let Some(side) = Side::of(golden, (l, seq), facts, x, on_x, &scores)? else { continue };
