@@ -13,7 +13,7 @@ use karat_reference::{Golden, Mode};
 use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanKind, Tap, Turn};
 
 use crate::catalogue::{self, Expected};
-use crate::faulty::{Faulty, OneFault};
+use crate::faulty::Faulty;
 use crate::outputs::Outputs;
 use crate::{Fault, Files, Levels, Load, load};
 
@@ -55,7 +55,7 @@ pub struct Found {
     /// Of the rows that the fault changes at the taps where it must show: that nearest to its tolerance (or furthest over
     /// it), with the control's value there. `None` for ids and the control.
     pub at_place: Option<(TapRow, Option<f64>)>,
-    /// What the run with nothing shown but what leaves each layer would end with; `None` for ids.
+    /// The first bad place with nothing shown but what leaves each layer; `None` for ids.
     pub outputs: Option<FirstBad>,
     /// Whether it is seen with less evidence than all taps.
     pub levels: Levels,
@@ -121,23 +121,13 @@ pub fn accepted_patches() -> Vec<String> {
     out
 }
 
-/// Faults of one candidate with the paths that they need.
+/// One fault with the paths that it needs.
 struct Seeded {
-    faults: Vec<&'static Fault>,
+    fault: &'static Fault,
     /// `None`: the base.
     own: Option<Optimized>,
-    /// By fault.
-    donors: Vec<Option<Optimized>>,
+    donor: Option<Optimized>,
     checkpoint: Arc<Checkpoint>,
-}
-
-impl Seeded {
-    /// The candidate with this share of each edit.
-    fn path<'s>(&'s self, base: &'s Optimized, share: f32) -> Faulty<'s> {
-        let one = |(fault, donor): (&&'static Fault, &'s Option<Optimized>)| OneFault { fault, donor: donor.as_ref() };
-        let faults = self.faults.iter().zip(&self.donors).map(one).collect();
-        Faulty { inner: self.own.as_ref().unwrap_or(base), checkpoint: self.checkpoint.clone(), faults, share }
-    }
 }
 
 impl Bench {
@@ -168,62 +158,19 @@ impl Bench {
         Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
     }
 
-    fn seeded(&self, faults: &[&'static Fault]) -> Result<Seeded> {
-        let edited = |edits: &[fn(&mut Files)]| -> Result<Arc<Checkpoint>> {
+    fn seeded(&self, fault: &'static Fault) -> Result<Seeded> {
+        let edited = |edit: fn(&mut Files)| -> Result<Arc<Checkpoint>> {
             let mut files = Files::of(&self.files);
-            edits.iter().for_each(|edit| edit(&mut files));
+            edit(&mut files);
             Ok(files.checkpoint()?)
         };
-        let files: Vec<fn(&mut Files)> = faults.iter().filter_map(|f| f.files).collect();
-        let checkpoint = if files.is_empty() { self.checkpoint.clone() } else { edited(&files)? };
-        let without: Vec<&str> = faults.iter().flat_map(|f| f.without).copied().collect();
-        let own = match !files.is_empty() || !without.is_empty() {
-            true => Some(self.path(&checkpoint, &without)?),
+        let checkpoint = fault.files.map_or(Ok(self.checkpoint.clone()), edited)?;
+        let own = match fault.files.is_some() || !fault.without.is_empty() {
+            true => Some(self.path(&checkpoint, fault.without)?),
             false => None,
         };
-        let donor = |f: &&'static Fault| f.donor.map(|edit| self.path(&edited(&[edit])?, &without)).transpose();
-        let donors = faults.iter().map(donor).collect::<Result<_>>()?;
-        Ok(Seeded { faults: faults.to_vec(), own, donors, checkpoint })
-    }
-
-    /// Whether each fault is seen when this share of its edit is made: with all taps, with layer outputs alone.
-    ///
-    /// # Errors
-    /// A path can't run.
-    pub fn seen_at(&self, faults: &[&'static Fault], share: f32) -> Result<Vec<[bool; 2]>> {
-        let base = self.path(&self.checkpoint, &[])?;
-        let seeded = faults.iter().map(|f| self.seeded(&[*f])).collect::<Result<Vec<_>>>()?;
-        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.path(&base, share)).collect();
-        let shown: Vec<Outputs<'_>> = faulty.iter().map(|f| Outputs(f)).collect();
-        let all = self.run_on_stock(faulty.iter().map(|f| (f.id(), f as &dyn Path, f.inner)))?;
-        let outputs =
-            self.run_on_stock(faulty.iter().zip(&shown).map(|(f, path)| (f.id(), path as &dyn Path, f.inner)))?;
-        let is_seen = |of: &Outcome, id: &str| first_bad(of, id).is_some();
-        Ok(faulty.iter().map(|f| [is_seen(&all, &f.id()), is_seen(&outputs, &f.id())]).collect())
-    }
-
-    /// The first bad place of each candidate with these faults in it.
-    ///
-    /// # Errors
-    /// A path can't run.
-    pub fn first_bad(&self, sets: &[Vec<&'static Fault>]) -> Result<Vec<Option<FirstBad>>> {
-        let base = self.path(&self.checkpoint, &[])?;
-        let seeded = sets.iter().map(|set| self.seeded(set)).collect::<Result<Vec<_>>>()?;
-        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.path(&base, 1.0)).collect();
-        let name = |i: usize, f: &Faulty<'_>| format!("{i}: {}", f.id());
-        let all = self.run_on_stock(faulty.iter().enumerate().map(|(i, f)| (name(i, f), f as &dyn Path, f.inner)))?;
-        Ok(faulty.iter().enumerate().map(|(i, f)| first_bad(&all, &name(i, f))).collect())
-    }
-
-    /// Audits candidates behind stock, which the head's flips are counted against.
-    fn run_on_stock<'a>(
-        &'a self,
-        candidates: impl Iterator<Item = (String, &'a dyn Path, &'a Optimized)>,
-    ) -> Result<Outcome> {
-        let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        let mut all = vec![self.candidate(STOCK, &stock, &stock)];
-        all.extend(candidates.map(|(id, path, numbers)| self.candidate(&id, path, numbers)));
-        self.run(all)
+        let donor = fault.donor.map(|edit| self.path(&edited(edit)?, fault.without)).transpose()?;
+        Ok(Seeded { fault, own, donor, checkpoint })
     }
 
     /// Audits the candidate without a fault, and with each of these, in one pass of golden. The control comes first.
@@ -233,14 +180,22 @@ impl Bench {
     pub fn audit(&self, faults: &[&'static Fault]) -> Result<Vec<Found>> {
         let (ids, numeric): (Vec<&'static Fault>, Vec<&'static Fault>) = faults.iter().partition(|f| f.ids.is_some());
         let base = self.path(&self.checkpoint, &[])?;
-        let seeded = numeric.iter().map(|f| self.seeded(&[*f])).collect::<Result<Vec<_>>>()?;
-        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.path(&base, 1.0)).collect();
+        let seeded = numeric.iter().map(|f| self.seeded(f)).collect::<Result<Vec<_>>>()?;
+        let faulty: Vec<Faulty<'_>> = seeded
+            .iter()
+            .map(|s| Faulty {
+                inner: s.own.as_ref().unwrap_or(&base),
+                donor: s.donor.as_ref(),
+                checkpoint: s.checkpoint.clone(),
+                fault: s.fault,
+            })
+            .collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
         let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
-        candidates.extend(faulty.iter().map(|f| self.candidate(&f.id(), f, f.inner)));
+        candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
         // Once more, with nothing shown but what leaves each layer.
-        let paths = faulty.iter().map(|f| (f.faults[0].fault.id, f as &dyn Path, f.inner));
+        let paths = faulty.iter().map(|f| (f.fault.id, f as &dyn Path, f.inner));
         let shown: Vec<(&str, Outputs<'_>, &Optimized)> = std::iter::once((CONTROL, &base as &dyn Path, &base))
             .chain(paths)
             .map(|(id, path, numbers)| (id, Outputs(path), numbers))
@@ -375,17 +330,6 @@ fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Op
     let judged = changed.filter(|(r, _)| ratio(r).is_some_and(|x| !x.is_nan()));
     let (row, control) = judged.max_by(|a, b| ratio(a.0).unwrap_or(0.0).total_cmp(&ratio(b.0).unwrap_or(0.0)))?;
     Some((row.clone(), control))
-}
-
-/// The first bad place of a candidate.
-fn first_bad(all: &Outcome, id: &str) -> Option<FirstBad> {
-    let taps: Vec<TapRow> = all.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
-    judge(&Evidence { taps: &taps, ..Evidence::default() }, &Policy::default()).first_bad
-}
-
-/// True where a place is a fault's own: its layer, and a tap where it must show.
-pub(crate) fn is_at(fault: &Fault, bad: &FirstBad) -> bool {
-    bad.layer == fault.layer() && is_expected(fault, &bad.tap)
 }
 
 /// True for a tap that the catalogue's table names, and for those that the same op writes.

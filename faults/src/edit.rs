@@ -210,15 +210,6 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Makes a share of the change alone, from what was there before; a tensor that holds decisions is as it is.
-    pub(crate) fn share(&mut self, before: &DataMut<'_>, share: f32) {
-        if let (Data::F32(after), DataMut::F32(before)) = (&mut self.tensor.data, before)
-            && share != 1.0
-        {
-            after.iter_mut().zip(before.iter()).filter(|(a, b)| a != b).for_each(|(a, b)| *a = b + share * (*a - b));
-        }
-    }
-
     pub(crate) fn write(&self, to: &mut DataMut<'_>) {
         match (&self.tensor.data, to) {
             (Data::F32(from), DataMut::F32(to)) => to.copy_from_slice(from),

@@ -11,41 +11,22 @@ use karat_seam::{
 
 use crate::{Edit, Fault};
 
-/// A candidate with faults in it.
+/// A candidate with a fault in it.
 pub struct Faulty<'a> {
     pub(crate) inner: &'a Optimized,
-    pub(crate) checkpoint: Arc<Checkpoint>,
-    /// One after the other where several edit a tap.
-    pub(crate) faults: Vec<OneFault<'a>>,
-    /// Share of each edit that is made: 1 is the fault as it was reported.
-    pub(crate) share: f32,
-}
-
-/// A fault with the second path whose ops it runs.
-pub(crate) struct OneFault<'a> {
-    pub(crate) fault: &'static Fault,
     pub(crate) donor: Option<&'a Optimized>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) fault: &'static Fault,
 }
 
 /// The layers whose ops an edit can run again.
 #[derive(Clone, Copy)]
 struct Layers<'a> {
     own: Option<&'a dyn Layer>,
-    /// By fault.
-    donors: &'a [Option<Box<dyn Layer + 'a>>],
+    donor: Option<&'a dyn Layer>,
 }
 
 impl Faulty<'_> {
-    /// The faults' ids.
-    pub(crate) fn id(&self) -> String {
-        let ids: Vec<&str> = self.faults.iter().map(|f| f.fault.id).collect();
-        ids.join("+")
-    }
-
-    fn edits(&self, at: Site) -> bool {
-        self.faults.iter().any(|f| f.fault.is_in(at.block) && f.fault.taps.contains(&at.tap))
-    }
-
     fn lanes(
         &self,
         block: Block,
@@ -53,7 +34,7 @@ impl Faulty<'_> {
         lanes: &mut [Lane<'_>],
         run: impl Fn(&mut [Lane<'_>]) -> Result<Vec<Tensor>>,
     ) -> Result<Vec<Tensor>> {
-        if !self.faults.iter().any(|f| f.fault.is_in(block)) {
+        if !self.fault.is_in(block) {
             return run(lanes);
         }
         let mut out = Vec::new();
@@ -68,12 +49,6 @@ impl Faulty<'_> {
     }
 }
 
-impl<'a> OneFault<'a> {
-    fn donor(&self) -> Option<&'a Optimized> {
-        self.donor
-    }
-}
-
 struct Edits<'a> {
     path: &'a Faulty<'a>,
     block: Block,
@@ -85,7 +60,7 @@ struct Edits<'a> {
 
 impl Visitor for Edits<'_> {
     fn want(&self, at: Site) -> Want {
-        if at.block == self.block && self.path.edits(at) {
+        if at.block == self.block && self.path.fault.taps.contains(&at.tap) {
             return Want::Write;
         }
         // A fault may look at anything that went before.
@@ -96,10 +71,8 @@ impl Visitor for Edits<'_> {
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
-        let is_here = |f: &&(usize, &OneFault<'_>)| f.1.fault.is_in(at.block) && f.1.fault.taps.contains(&at.tap);
-        for (i, OneFault { fault, .. }) in
-            self.path.faults.iter().enumerate().filter(|f| at.block == self.block && is_here(&f))
-        {
+        let fault = self.path.fault;
+        if at.block == self.block && fault.taps.contains(&at.tap) {
             let inner = self.path.inner;
             let mut edit = Edit {
                 tap: at.tap,
@@ -110,7 +83,7 @@ impl Visitor for Edits<'_> {
                 seen: &self.seen,
                 x: self.x,
                 own: self.layers.own,
-                donor: self.layers.donors.get(i).and_then(Option::as_deref),
+                donor: self.layers.donor,
                 checkpoint: &self.path.checkpoint,
                 phase_of: &|row| inner.phase_of(row),
                 hadamard: [Phase::Prefill, Phase::Decode].map(|p| inner.numerics(p).index.hadamard),
@@ -118,7 +91,6 @@ impl Visitor for Edits<'_> {
             if let Some(change) = fault.edit {
                 change(&mut edit)?;
             }
-            edit.share(&tensor.data, self.path.share);
             edit.write(&mut tensor.data);
         }
         if !at.tap.is_state() {
@@ -132,12 +104,12 @@ struct FaultyLayer<'a> {
     path: &'a Faulty<'a>,
     l: u16,
     inner: Box<dyn Layer + 'a>,
-    donors: Vec<Option<Box<dyn Layer + 'a>>>,
+    donor: Option<Box<dyn Layer + 'a>>,
 }
 
 impl Layer for FaultyLayer<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
-        let layers = Layers { own: Some(&*self.inner), donors: &self.donors };
+        let layers = Layers { own: Some(&*self.inner), donor: self.donor.as_deref() };
         let run = |lanes: &mut [Lane<'_>]| self.inner.run(lanes).map(|()| Vec::new());
         self.path.lanes(Block::Layer(self.l), layers, lanes, run).map(|_| ())
     }
@@ -149,7 +121,7 @@ impl Layer for FaultyLayer<'_> {
 
 impl Path for Faulty<'_> {
     fn name(&self) -> String {
-        format!("{} in {}", self.id(), self.inner.name())
+        format!("{} in {}", self.fault.id, self.inner.name())
     }
 
     /// Nothing that a faulty path computes is kept in a cache.
@@ -174,14 +146,13 @@ impl Path for Faulty<'_> {
     }
 
     fn layer(&self, l: u16) -> Result<Box<dyn Layer + '_>> {
-        let needed = |f: &OneFault<'_>| f.fault.is_in(Block::Layer(l));
-        let donor = |f| OneFault::donor(f).filter(|_| needed(f)).map(|donor| donor.layer(l)).transpose();
-        let donors = self.faults.iter().map(donor).collect::<Result<_>>()?;
-        Ok(Box::new(FaultyLayer { path: self, l, inner: self.inner.layer(l)?, donors }))
+        let needed = self.fault.is_in(Block::Layer(l));
+        let donor = self.donor.filter(|_| needed).map(|donor| donor.layer(l)).transpose()?;
+        Ok(Box::new(FaultyLayer { path: self, l, inner: self.inner.layer(l)?, donor }))
     }
 
     fn head(&self, lanes: &mut [Lane<'_>]) -> Result<Vec<Tensor>> {
-        let layers = Layers { own: None, donors: &[] };
+        let layers = Layers { own: None, donor: None };
         self.lanes(Block::Head, layers, lanes, |lanes| self.inner.head(lanes))
     }
 }

@@ -17,8 +17,6 @@ mod list;
 mod load;
 mod matrix;
 mod outputs;
-pub mod pairs;
-pub mod sizes;
 
 pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
 pub use edit::Edit;

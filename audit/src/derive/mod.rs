@@ -239,7 +239,11 @@ pub(crate) fn of(
         golden.run(&mut lanes)?;
         drop(lanes);
         walk.passes += wanted.len() as u64;
-        Ok(Some(made.into_iter().map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode, is_free: false }).collect()))
+        Ok(Some(
+            made.into_iter()
+                .map(|(terms, decode, see)| Predicted { rows: see.seen, terms, decode, is_free: false })
+                .collect(),
+        ))
     })
 }
 

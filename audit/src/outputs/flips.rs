@@ -142,7 +142,12 @@ pub(super) fn experts(side: &Side<'_>, made: &BTreeMap<Tap, Tensor>) -> Result<O
     let scores: Vec<f64> = scores.iter().enumerate().map(|(i, v)| router_score(*v) + bias(i % all)).collect();
     let of_scores = |s: usize| {
         let chosen = &chosen[s * k..(s + 1) * k];
-        open(&scores[s * all..(s + 1) * all], |e| chosen.contains(&(e as i64)), of_row(&side.scores().experts, s), EXPERTS)
+        open(
+            &scores[s * all..(s + 1) * all],
+            |e| chosen.contains(&(e as i64)),
+            of_row(&side.scores().experts, s),
+            EXPERTS,
+        )
     };
     let open: Vec<Vec<usize>> = (0..side.rows.len()).map(of_scores).collect();
     let most = open.iter().map(Vec::len).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 use std::path::Path as File;
 
 use super::*;
-use crate::{faults, matrix, pairs, rows, rows_of, sizes};
+use crate::{faults, matrix, rows, rows_of};
 
 /// Set by `cargo xtask faults`: write the page, don't compare with it.
 const WRITE: &str = "KARAT_FAULTS_WRITE";
@@ -59,39 +59,6 @@ fn every_second_fault_is_found_as_the_committed_page_says() {
     assert!(numeric >= 30, "{numeric} of the op, load and state faults are named at layer and tap");
     let committed = rows_of(&std::fs::read_to_string(page()).unwrap());
     assert_eq!(committed.len(), faults().len() + 1, "the page has a row that no fault has, or lacks one");
-}
-
-#[test]
-#[ignore = "slow: run with --include-ignored (CI does)"]
-fn the_committed_thresholds_hold() {
-    let bench = Bench::new(2).unwrap();
-    let place = page().with_file_name("fault-sizes.md");
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(place, sizes::page(&sizes::thresholds(&bench, &sizes::scalable()).unwrap())).unwrap();
-        return;
-    }
-    // One fault at its threshold and at half of it, with both kinds of evidence.
-    let text = std::fs::read_to_string(place).unwrap();
-    let fault = faults().into_iter().find(|f| f.id == "ROUTE-02").unwrap();
-    let found = sizes::page(&sizes::thresholds(&bench, &[fault]).unwrap());
-    let row = |page: &str| page.lines().find(|l| l.starts_with("| ROUTE-02")).map(str::to_string);
-    assert_eq!(row(&text), row(&found), "`cargo xtask faults --sizes` writes the page anew");
-}
-
-#[test]
-#[ignore = "slow: run with --include-ignored (CI does)"]
-fn two_faults_are_named_one_after_the_other() {
-    const SEED: u64 = 7;
-    let bench = Bench::new(2).unwrap();
-    if let Some(n) = std::env::var_os(WRITE) {
-        let n = n.to_str().and_then(|n| n.parse().ok()).unwrap();
-        let found = pairs::audit(&bench, &pairs::pairs(n, SEED)).unwrap();
-        std::fs::write(page().with_file_name("fault-pairs.md"), pairs::page(&found, SEED)).unwrap();
-        return;
-    }
-    let found = pairs::audit(&bench, &pairs::pairs(3, SEED)).unwrap();
-    let both = |p: &&pairs::Pair| p.rest.as_ref().is_some_and(|(_, is_other)| *is_other);
-    assert_eq!(found.iter().filter(both).count(), 3, "{found:?}");
 }
 
 /// A fault that leaves its own place as it was would be a fault in name only.
