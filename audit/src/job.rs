@@ -9,7 +9,7 @@ use karat_model::Checkpoint;
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
-use karat_seam::{Requests, Site};
+use karat_seam::{AllReduce, Requests, Site};
 use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
 
@@ -127,6 +127,8 @@ pub struct Job<'a> {
     pub cache: Option<&'a Cache>,
     /// Computes golden's ops, where this processor does not.
     pub backend: Option<Arc<dyn Backend>>,
+    /// Adds a candidate's partial sums where a patch spreads its products over as many ranks; none: its contract does.
+    pub reduce: Option<Arc<dyn AllReduce>>,
     /// Threads.
     pub threads: usize,
     /// Program and version.
@@ -159,6 +161,7 @@ impl<'a> Job<'a> {
             repro: None,
             cache: None,
             backend: None,
+            reduce: None,
             threads: 1,
             producer: String::new(),
             command: Vec::new(),
@@ -175,6 +178,7 @@ impl<'a> Job<'a> {
             taps: self.taps.clone(),
             repro: self.repro.clone(),
             backend: self.backend.clone(),
+            reduce: self.reduce.clone(),
             producer: self.producer.clone(),
             command: self.command.clone(),
             ..*self

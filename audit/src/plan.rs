@@ -61,11 +61,15 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let plan =
         |patches: &Vec<String>| Plan { stock: subject.stock, patches: patches.clone(), history: subject.history };
     let (names, sets): (Vec<String>, Vec<Vec<String>>) = subject.sets().into_iter().unzip();
-    let together = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?;
+    let together = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?
+        .reduced_by(job.reduce.as_ref());
     let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
         names.into_iter().zip(&sets).zip(together.sets()).map(|((name, set), path)| (name, specs(set), path)).collect();
     let second = match job.rerun {
-        true => Some(PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?),
+        true => Some(
+            PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?
+                .reduced_by(job.reduce.as_ref()),
+        ),
         false => None,
     };
     let effects = Effects::of(job, subject)?;

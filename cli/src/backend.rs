@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use karat_bundle::Run;
 use karat_reference::backend::Backend;
+use karat_seam::AllReduce;
 
 use crate::failure::{Failure, Result};
 
@@ -18,12 +19,18 @@ pub(crate) struct Computing {
     /// Compiled kernels for --backend cuda, from cargo xtask kernels build; without it NVRTC compiles them now
     #[arg(long, value_name = "DIR")]
     pub(crate) pack: Option<PathBuf>,
+    /// Spread golden's experts over this many GPUs of this host, and add the partial sums of tp-allreduce with as many ranks
+    /// through NCCL
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) gpus: Option<u32>,
 }
 
 /// Where golden is computed.
 pub(crate) struct Place {
     #[cfg(feature = "cuda")]
     gpu: Option<karat_kernels::golden::Gpu>,
+    #[cfg(feature = "cuda")]
+    nccl: Option<Arc<karat_kernels::cuda::Nccl>>,
 }
 
 impl Computing {
@@ -34,6 +41,9 @@ impl Computing {
                 if self.pack.is_some() {
                     return Err(Failure::usage("--pack holds kernels for a GPU: it needs --backend cuda"));
                 }
+                if self.gpus.is_some() {
+                    return Err(Failure::usage("--gpus needs --backend cuda"));
+                }
                 Ok(Place::here())
             }
             Some("cuda") => self.cuda(),
@@ -43,13 +53,20 @@ impl Computing {
 
     #[cfg(feature = "cuda")]
     fn cuda(&self) -> Result<Place> {
-        use karat_kernels::cuda::Device;
+        use karat_kernels::cuda::{Device, Nccl};
         use karat_kernels::golden::Gpu;
         use karat_kernels::pack::Pack;
-        let device = Device::open().map_err(|e| Failure::usage(format!("--backend cuda: {e}")))?;
+        let gpus = self.gpus.unwrap_or(1) as usize;
+        let told = |e| Failure::usage(format!("--backend cuda: {e}"));
+        let mut devices = Device::open_all(gpus).map_err(told)?;
         let pack = self.pack.as_deref().map(Pack::open).transpose()?;
         let root = std::env::var_os("KARAT_CUDA_ROOT").map(PathBuf::from);
-        Ok(Place { gpu: Some(Gpu::new(device, pack, None, root)?) })
+        if gpus == 1 {
+            return Ok(Place { gpu: Some(Gpu::new(devices.remove(0), pack, None, root)?), nccl: None });
+        }
+        let nccl = Nccl::new(devices.into_iter().map(Arc::new).collect(), root.as_deref()).map_err(told)?;
+        let nccl = Arc::new(nccl);
+        Ok(Place { gpu: Some(Gpu::spread(&nccl, pack, None, root)?), nccl: Some(nccl) })
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -66,12 +83,17 @@ impl Computing {
 impl Place {
     /// This processor.
     pub(crate) fn here() -> Self {
-        Self { gpu: None }
+        Self { gpu: None, nccl: None }
     }
 
     /// What golden is computed by; none: this processor.
     pub(crate) fn backend(&self) -> Option<Arc<dyn Backend>> {
         self.gpu.as_ref().map(karat_kernels::golden::Gpu::backend)
+    }
+
+    /// What adds the partial sums of as many ranks as there are GPUs; none with one.
+    pub(crate) fn all_reduce(&self) -> Option<Arc<dyn AllReduce>> {
+        self.nccl.clone().map(|nccl| nccl as Arc<dyn AllReduce>)
     }
 
     /// A run's result or its error, with what is known of the place. Memory that was full may be free the next time: exit 75.
@@ -88,6 +110,13 @@ impl Place {
         run.device = gpu.device().describe();
         run.kernels.clone_from(gpu.digests());
         run.notes.push(karat_kernels::golden::standing(gpu.device().arch()));
+        if let Some(nccl) = &self.nccl {
+            let (ranks, name) = (nccl.ranks(), nccl.name());
+            run.device = format!("{ranks} x {}", run.device);
+            run.notes.push(format!(
+                "golden's experts were spread over {ranks} GPUs; the partial sums of patches with {ranks} ranks were added by {name}"
+            ));
+        }
     }
 }
 
@@ -101,6 +130,11 @@ impl Place {
 
     /// What golden is computed by; none: this processor.
     pub(crate) fn backend(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
+
+    /// What adds the partial sums of ranks; none: contracts do.
+    pub(crate) fn all_reduce(&self) -> Option<Arc<dyn AllReduce>> {
         None
     }
 

@@ -23,6 +23,9 @@ impl Optimized {
         // The resolved rules, not the names: a profile or a default that changes changes the key.
         for phase in [Phase::Prefill, Phase::Decode] {
             part(format!("{:?}", rules(phase)).as_bytes());
+            if let Some(real) = self.adder.real(rules(phase).reduce) {
+                part(real.name().as_bytes());
+            }
         }
         match &self.program {
             None => part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes()),

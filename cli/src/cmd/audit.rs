@@ -106,6 +106,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         repro: args.repro.clone(),
         cache: cache.as_ref(),
         backend: computed.backend(),
+        reduce: computed.all_reduce(),
         ..inputs::job(&source, inputs, globals, &progress)
     };
     if let Some(histories) = several {

@@ -4,7 +4,7 @@ use karat_seam::{Error, Result};
 
 use super::Resident;
 use crate::arith::round_rows;
-use crate::linear::{Linear, add_parts};
+use crate::linear::Linear;
 use crate::ops::experts::activate;
 use crate::plan::{Numerics, RouteWeight};
 
@@ -119,7 +119,7 @@ impl Resident<'_> {
             }
         }
         for (batch, sums) in batches.iter_mut().zip(sums) {
-            batch.routed = add_parts(batch.rules.reduce, sums);
+            batch.routed = self.path.adder.add(batch.rules.reduce, sums);
             if batch.rules.scaling.combine {
                 let factor = config.routed_scaling_factor as f32;
                 batch.routed.iter_mut().for_each(|y| *y *= factor);
