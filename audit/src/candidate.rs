@@ -10,6 +10,15 @@ use crate::derive::Rules;
 use crate::patch_rows::Calls;
 use crate::predict::{self, PatchSpec};
 
+/// A plan that somebody says a path has.
+#[derive(Clone, Copy)]
+pub struct Claimed<'a> {
+    /// Its rules.
+    pub rules: Rules<'a>,
+    /// True where its speed patches were said too; else it is the profile's own plan, and what patches cost is not in it.
+    pub is_whole: bool,
+}
+
 /// A path that is compared with golden.
 pub struct Candidate<'a> {
     /// stock, stock+PATCH, stock+all, or trace.
@@ -32,6 +41,8 @@ pub struct Candidate<'a> {
     pub together: Option<(&'a dyn Together, usize)>,
     /// What its roundings can be derived from, where its numeric plan is known.
     pub rules: Option<Rules<'a>>,
+    /// Where it is not: the plan that it claims.
+    pub claimed: Option<Claimed<'a>>,
     /// The same engine once more, where its own noise is to be measured.
     pub rerun: Option<&'a dyn Path>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
@@ -54,6 +65,7 @@ impl<'a> Candidate<'a> {
             calls: None,
             together: None,
             rules: None,
+            claimed: None,
             rerun: None,
             holds: None,
         }
@@ -70,6 +82,11 @@ impl<'a> Candidate<'a> {
             Some(rules) => !rules.is_one_draw(tap, phase) && !predict::reaches(&rules.untold(phase), tap),
             None => !predict::is_reached(tap, phase, &self.patches),
         }
+    }
+
+    /// True where all its roundings are told, by itself or by somebody.
+    pub(crate) fn is_plan_known(&self) -> bool {
+        self.rules.is_some() || self.claimed.is_some_and(|claimed| claimed.is_whole)
     }
 
     pub(crate) fn rotates_in(&self, phase: Phase) -> bool {

@@ -207,8 +207,10 @@ impl Numbers<'_> {
             _ => tolerance,
         };
         // Index scores are sums of signed products: what is left of one that cancels keeps the errors of all its terms. A
-        // patched path pays what stock's roundings cost too, or as much for others.
-        let tolerance = match derived.filter(|_| site.tap == Tap::AttnIndexScore) {
+        // patched path pays what stock's roundings cost too, or as much for others. Streams whose decisions nobody knows have
+        // those in them that noise changes.
+        let is_free = at.predicted.is_some_and(Predicted::is_free);
+        let tolerance = match derived.filter(|_| is_free || site.tap == Tap::AttnIndexScore) {
             Some((derived, rows)) => tolerance.raised(derived, rows),
             None => tolerance,
         };

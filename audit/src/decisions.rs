@@ -163,9 +163,14 @@ fn router_scores(logits: &Recorded, bias: &[f32]) -> Result<Recorded> {
     let values = logits.tensor.as_f32("ffn.router_logits")?;
     let width = logits.tensor.width().max(1);
     let bias = |e: usize| f64::from(bias.get(e).copied().unwrap_or(0.0));
-    let score = |(i, &v): (usize, &f32)| softplus(f64::from(v)).sqrt() + bias(i % width);
+    let score = |(i, &v): (usize, &f32)| router_score(f64::from(v)) + bias(i % width);
     let scores = values.iter().enumerate().map(score).collect();
     Ok(Recorded { rows: logits.rows.clone(), tensor: Tensor::f64(logits.tensor.shape.clone(), scores) })
+}
+
+/// sqrt(softplus(logit)).
+pub(crate) fn router_score(logit: f64) -> f64 {
+    softplus(logit).sqrt()
 }
 
 fn softplus(v: f64) -> f64 {

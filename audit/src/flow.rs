@@ -81,6 +81,7 @@ impl Keys {
         let own = |i: usize, c: &crate::Candidate<'_>| {
             let key = run.clone().part("claims", c.claims.name().as_bytes()).part("backend", c.backend.as_bytes());
             let key = key.part("history", c.history.as_bytes()).shown("holds", &c.holds).shown("first", &(i == 0));
+            let key = key.shown("claimed", &c.claimed.map(|c| (c.rules.numerics, c.is_whole)));
             match setup.floor.filter(|_| i == 0) {
                 Some(floor) => key.part("floor", &floor.identity()),
                 None => key,

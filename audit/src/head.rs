@@ -54,7 +54,8 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         }
         let floor = if missing.contains(&0) { run_floor(walk)? } else { None };
         let start = Instant::now();
-        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None };
+        let lanes =
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, nulls: None };
         let all = missing.par_iter();
         let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, *i, Block::Head, &lanes)).collect();
         for (made, part) in made.iter_mut().zip(parts) {

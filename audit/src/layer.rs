@@ -13,6 +13,7 @@ use crate::derive::{self, Derived};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
+use crate::outputs::{self, Nulls};
 use crate::part::Part;
 use crate::pass::{self, Group, input};
 use crate::place::{self, Place};
@@ -55,8 +56,14 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         let start = Instant::now();
         let key = known.golden_key();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
-        let lanes =
-            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: Some(&predicted) };
+        let nulls = Nulls::make(walk, l, resident.as_deref(), &golden.on_x, &facts, &missing)?;
+        let lanes = Lanes {
+            on_x: &golden.on_x,
+            on_x2: &golden.on_x2,
+            floor: floor.as_ref(),
+            predicted: Some(&predicted),
+            nulls: Some(&nulls),
+        };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(walk.cache(), next));
             next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))
@@ -147,7 +154,7 @@ fn as_layer(seen: &mut Recorder, layers: u16, l: u16) {
 
 impl Walk<'_, '_> {
     /// See [`as_layer`].
-    fn as_layer(&self, seen: &mut Recorder, l: u16) {
+    pub(crate) fn as_layer(&self, seen: &mut Recorder, l: u16) {
         as_layer(seen, self.blocks(), l);
     }
 
@@ -203,6 +210,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) floor: Option<&'a Recorder>,
     /// What the plans' roundings cost in this block.
     pub(crate) predicted: Option<&'a Derived>,
+    /// What right candidates that show nothing but the streams look like.
+    pub(crate) nulls: Option<&'a Nulls>,
 }
 
 /// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
@@ -247,6 +256,10 @@ fn compare_candidate(
         part.flips.extend(flips);
         let mut own = decisions::own(&at, (l, seq as u32), golden, seen, facts)?;
         own.extend(own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?);
+        let null = lanes.nulls.and_then(|nulls| nulls.of(i)).zip(walk.runners[i].x_golden_rows.as_ref());
+        if let Some((null, x)) = null.filter(|_| outputs::is_bare(seen, l, seq as u32)) {
+            own.extend(outputs::rows(&at, golden, (l, seq as u32), facts, x, on_x2, seen, null)?);
+        }
         own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {
@@ -300,7 +313,10 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
         let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
         let sequence = &setup.golden.requests().seqs[seq as usize].id;
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
-        let predicted = lanes.predicted.and_then(|p| p.of(i));
+        // Of streams alone nobody knows the decisions: their noise has those that noise changes in it.
+        let free =
+            lanes.nulls.and_then(|nulls| nulls.of(i)).filter(|_| site.tap == Tap::Out && candidate.rules.is_some());
+        let predicted = free.map(|null| &null.predicted).or_else(|| lanes.predicted.and_then(|p| p.of(i)));
         let at = Context { candidate, place: &place, ratio, input, predicted };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let again = rerun::shown(walk, i, site, seq);

@@ -30,6 +30,7 @@ mod layer;
 mod lockstep;
 mod logits;
 mod mtp;
+mod outputs;
 mod own_error;
 mod own_ops;
 mod part;
@@ -54,7 +55,7 @@ pub use bisect::{
     bisect, bisect_check, check_names, search,
 };
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};
-pub use candidate::Candidate;
+pub use candidate::{Candidate, Claimed};
 pub use derive::Rules;
 pub use error::{Error, Result};
 pub use expected::{expected_because, expected_verdict};

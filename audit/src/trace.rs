@@ -7,13 +7,14 @@ use std::time::Instant;
 use karat_bundle::{Bundle, Candidate as RunCandidate, Finding, Verdict};
 use karat_diff::Claims;
 use karat_model::Error as ModelError;
+use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
 use karat_seam::{Path as _, Requests};
 use karat_trace::{SameModel, Trace, TracePath};
 
 use crate::job::{Inputs, Job};
 use crate::lockstep::Outcome;
-use crate::{Candidate, Error, Facts, Lockstep, Result, finish, recall, repro};
+use crate::{Candidate, Claimed, Error, Facts, Lockstep, Result, Rules, finish, recall, repro};
 
 /// A trace and what it claims.
 pub struct TraceJob {
@@ -23,6 +24,9 @@ pub struct TraceJob {
     pub claims: Claims,
     /// The same engine once more.
     pub rerun: Option<Arc<Trace>>,
+    /// Speed patches that it ran with, when the caller knows: what they round counts where layer outputs are all that it
+    /// shows.
+    pub patches: Option<Vec<String>>,
     /// Ids that it should have, when the caller knows.
     pub expected: Option<Requests>,
     /// Of a query-sampled trace, golden runs the whole conversation as well, and all rows of its pages are judged.
@@ -125,9 +129,17 @@ fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> 
     };
     let at_rows = rows.as_ref().map(|rows| &rows.path);
     let floor_at_rows = wide.zip(at_rows).map(|(wide, at)| crate::sampled::floor(wide, at));
+    // Golden with this plan's noise is what its layers' outputs are held against where it shows nothing else.
+    let stock: Option<Stock> = subject.claims.name().parse().ok().filter(|_| !sampled);
+    let plan =
+        stock.map(|stock| Plan { stock, patches: subject.patches.clone().unwrap_or_default(), history: History::Cold });
+    let contract =
+        plan.map(|plan| Optimized::new(checkpoint.clone(), requests.clone(), plan, job.threads)).transpose()?;
+    let is_whole = subject.patches.is_some();
+    let claimed = contract.as_ref().map(|path| Claimed { rules: Rules::of(path, checkpoint), is_whole });
     let holds = Some(at_rows.map_or_else(|| path.rows().into(), |at| at.rows.clone()));
     let new = Candidate::new("trace", &path, subject.claims);
-    let candidate = Candidate { backend, history, rotates, rerun, holds, ..new };
+    let candidate = Candidate { backend, history, rotates, claimed, rerun, holds, ..new };
     let lockstep = Lockstep {
         golden: at_rows.map_or(&golden as &dyn karat_seam::Path, |at| at),
         floor: match &floor_at_rows {

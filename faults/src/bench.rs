@@ -14,6 +14,7 @@ use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanK
 
 use crate::catalogue::{self, Expected};
 use crate::faulty::Faulty;
+use crate::outputs::Outputs;
 use crate::{Fault, Files, Levels, Load, load};
 
 /// Name of the candidate without a fault.
@@ -54,6 +55,8 @@ pub struct Found {
     /// Of the rows that the fault changes at the taps where it must show: that nearest to its tolerance (or furthest over
     /// it), with the control's value there. `None` for ids and the control.
     pub at_place: Option<(TapRow, Option<f64>)>,
+    /// The first bad place with nothing shown but what leaves each layer; `None` for ids.
+    pub outputs: Option<FirstBad>,
     /// Whether it is seen with less evidence than all taps.
     pub levels: Levels,
     /// What the load audit says of its files, where it changes any.
@@ -191,9 +194,21 @@ impl Bench {
         let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
         candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
         let outcome = self.run(candidates)?;
-        let mut found = vec![self.found(CONTROL, None, &outcome)];
+        // Once more, with nothing shown but what leaves each layer.
+        let paths = faulty.iter().map(|f| (f.fault.id, f as &dyn Path, f.inner));
+        let shown: Vec<(&str, Outputs<'_>, &Optimized)> = std::iter::once((CONTROL, &base as &dyn Path, &base))
+            .chain(paths)
+            .map(|(id, path, numbers)| (id, Outputs(path), numbers))
+            .collect();
+        let mut candidates = vec![self.candidate(STOCK, &stock, &stock)];
+        candidates.extend(shown.iter().map(|(id, path, numbers)| self.candidate(id, path, numbers)));
+        let outputs = self.run(candidates)?;
+        let mut found = vec![self.found(CONTROL, None, &outcome, &outputs)];
         for fault in &numeric {
-            found.push(Found { load: load::of(fault, &self.files)?, ..self.found(fault.id, Some(fault), &outcome) });
+            found.push(Found {
+                load: load::of(fault, &self.files)?,
+                ..self.found(fault.id, Some(fault), &outcome, &outputs)
+            });
         }
         for fault in ids {
             found.push(self.audit_ids(fault)?);
@@ -245,12 +260,13 @@ impl Bench {
             outcome,
             is_in_rows,
             at_place: None,
+            outputs: None,
             levels,
             load: None,
         })
     }
 
-    fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome) -> Found {
+    fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome, outputs: &Outcome) -> Found {
         let taps: Vec<TapRow> = all.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
         let flips: Vec<FlipRow> = all.flips.iter().filter(|r| r.patch_set == id).cloned().collect();
         let report = judge(&Evidence { taps: &taps, flips: &flips, ..Evidence::default() }, &Policy::default());
@@ -270,8 +286,10 @@ impl Bench {
         };
         let is_in_rows = bad.zip(fault).and_then(|(bad, fault)| self.is_in_rows(fault, bad));
         let at_place = fault.and_then(|fault| at_place(fault, &taps, all));
-        let levels = Levels::of(id, CONTROL, &taps, all);
-        Found { id, report, row, taps, outcome, is_in_rows, at_place, levels, load: None }
+        let shown: Vec<TapRow> = outputs.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
+        let outputs_bad = judge(&Evidence { taps: &shown, ..Evidence::default() }, &Policy::default()).first_bad;
+        let levels = Levels::of((id, CONTROL), &taps, all, outputs);
+        Found { id, report, row, taps, outcome, is_in_rows, at_place, outputs: outputs_bad, levels, load: None }
     }
 
     /// As an audit has it: tolerances follow from the plan's own roundings on the right model.

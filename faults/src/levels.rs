@@ -21,10 +21,11 @@ const TIMES: f64 = 4.0;
 const SIGMAS: f64 = 4.0;
 
 impl Levels {
-    /// Those of a candidate of a run; `control` is the candidate without a fault.
-    pub(crate) fn of(id: &str, control: &str, taps: &[TapRow], all: &Outcome) -> Self {
+    /// Those of a candidate of a run; `control` is the candidate without a fault. `outputs`: the same run with nothing shown
+    /// but what leaves each layer.
+    pub(crate) fn of((id, control): (&str, &str), taps: &[TapRow], all: &Outcome, outputs: &Outcome) -> Self {
         let fails = |row: &&TapRow| row_verdict(row, &Policy::default()) == Some(Verdict::Fail);
-        let is_out = |row: &&TapRow| row.tap == "out" || row.layer == "head";
+        let is_own = |row: &&TapRow| row.patch_set == id;
         let is_argmax = |row: &&TapRow| row.part == "argmax";
         let of = |id: &str| all.tokens.iter().filter(|t| t.patch_set == id).collect::<Vec<&TokenRow>>();
         let (own, stock) = (of(id), of(control));
@@ -32,7 +33,7 @@ impl Levels {
         // A mean that is no number is as far as can be.
         let is_far = mean(&own) > TIMES * mean(&stock) || mean(&own).is_nan();
         Self {
-            layers: taps.iter().filter(is_out).any(|r| fails(&r)),
+            layers: outputs.taps.iter().filter(is_own).any(|r| fails(&r)),
             logits: is_far || taps.iter().filter(is_argmax).any(|r| fails(&r)),
             text: more_changes(&own, &stock),
         }

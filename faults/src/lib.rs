@@ -16,6 +16,7 @@ mod levels;
 mod list;
 mod load;
 mod matrix;
+mod outputs;
 
 pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
 pub use edit::Edit;
@@ -26,3 +27,4 @@ pub use levels::Levels;
 pub use list::faults;
 pub use load::Load;
 pub use matrix::{matrix, rows, rows_of};
+pub use outputs::Outputs;

@@ -6,21 +6,21 @@ use crate::catalogue::{self, Expected};
 use crate::{Fault, Found, Outcomes, accepted_patches, faults};
 
 /// The lines of a page that [`matrix`] wrote, as [`rows`] gives them.
-pub fn rows_of(page: &str) -> Vec<[String; 4]> {
+pub fn rows_of(page: &str) -> Vec<[String; 5]> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(" | ").map(|c| c.trim_matches(['|', ' '])).collect();
-        let [id, _, _, seeded, named, outcome, ..] = cells[..] else { return None };
-        Some([id.trim_end_matches('*'), seeded, named, outcome].map(str::to_string))
+        let [id, _, _, seeded, named, outcome, _, _, _, _, _, seen, ..] = cells[..] else { return None };
+        Some([id.trim_end_matches('*'), seeded, named, outcome, seen].map(str::to_string))
     };
     let table = page.lines().skip_while(|l| !l.starts_with("| fault | kind"));
     table.skip(2).take_while(|l| l.starts_with('|')).filter_map(row).collect()
 }
 
-/// The columns that must not get worse: id, where the fault is, what was named, outcome.
-pub fn rows(found: &[Found]) -> Vec<[String; 4]> {
+/// The columns that must not get worse: id, where the fault is, what was named, outcome, the levels of evidence that see it.
+pub fn rows(found: &[Found]) -> Vec<[String; 5]> {
     let row = |f: &Found| {
         let fault = faults().into_iter().find(|x| x.id == f.id);
-        [f.id.to_string(), fault.map_or("-".into(), seeded), named(f), f.outcome.name().to_string()]
+        [f.id.to_string(), fault.map_or("-".into(), seeded), named(f), f.outcome.name().to_string(), seen_by(f)]
     };
     found.iter().map(row).collect()
 }
@@ -66,13 +66,13 @@ pub fn matrix(found: &[Found]) -> String {
         accepted_patches().join(", "),
     );
     out.push_str(&levels(found));
-    out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain | seen by |\n");
-    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str("| fault | kind | what is changed | expected | named | outcome | gate | value / tolerance | row | cosine | gain | seen by | by outputs alone |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
     for (found, row) in found.iter().zip(rows(found)) {
         let fault = faults().into_iter().find(|x| x.id == found.id);
         let report = catalogue::report(found.id);
         let core = if report.as_ref().is_some_and(|r| r.core) { "*" } else { "" };
-        let [id, seeded, named, outcome] = row;
+        let [id, seeded, named, outcome, seen] = row;
         let bad = found.report.first_bad.as_ref();
         let numbers = |gate: &str, v: f64, t: f64| (gate.to_string(), format!("{v:.2e} / {t:.2e}"));
         let (gate, ratio) = match (bad, &found.at_place) {
@@ -91,12 +91,13 @@ pub fn matrix(found: &[Found]) -> String {
         let number = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.4}"));
         let _ = writeln!(
             out,
-            "| {id}{core} | {} | {} | {seeded} | {named} | {outcome} | {gate} | {ratio} | {at} | {} | {} | {} |",
+            "| {id}{core} | {} | {} | {seeded} | {named} | {outcome} | {gate} | {ratio} | {at} | {} | {} | {} | {} |",
             report.as_ref().map_or("control", |r| r.kind),
             fault.map_or("nothing", |f| f.change),
             number(metrics.and_then(|m| m.cosine)),
             number(metrics.and_then(|m| m.gain)),
-            seen_by(found),
+            seen,
+            by_outputs(found),
         );
     }
     out.push_str(NOTES);
@@ -113,6 +114,23 @@ fn is_seen(found: &Found) -> bool {
     !matches!(found.outcome, Outcomes::Missed | Outcomes::Silent)
 }
 
+/// What is named where layer outputs are all that is seen, and by which statistic.
+fn by_outputs(found: &Found) -> String {
+    found.outputs.as_ref().map_or("-".to_string(), |bad| {
+        let by = bad.part.strip_prefix("unmixed.").map_or(String::new(), |part| format!(" {part}"));
+        format!("{}: {}{by}", bad.layer, bad.tap)
+    })
+}
+
+/// With layer outputs alone the layer that the fault is in is named, or other ids are.
+fn is_layer_right(found: &Found) -> bool {
+    let fault = faults().into_iter().find(|x| x.id == found.id);
+    match &found.outputs {
+        Some(bad) => fault.is_some_and(|f| f.layer() == bad.layer),
+        None => found.levels.layers,
+    }
+}
+
 /// The levels of evidence that see it, each a letter.
 fn seen_by(found: &Found) -> String {
     let l = found.levels;
@@ -125,8 +143,10 @@ fn seen_by(found: &Found) -> String {
 fn levels(found: &[Found]) -> String {
     let faults: Vec<(&Found, catalogue::Report)> =
         found.iter().filter(|f| !is_control(f)).filter_map(|f| Some((f, catalogue::report(f.id)?))).collect();
-    let mut out = "| family | faults | all taps | layer and tap right | layer outputs | logits | text |\n".to_string();
-    out.push_str("|---|---|---|---|---|---|---|\n");
+    let mut out =
+        "| family | faults | all taps | layer and tap right | layer outputs | layer right | logits | text |\n"
+            .to_string();
+    out.push_str("|---|---|---|---|---|---|---|---|\n");
     let mut families: Vec<&str> = faults.iter().map(|(_, r)| r.family).collect();
     families.dedup();
     families.sort_unstable();
@@ -136,11 +156,12 @@ fn levels(found: &[Found]) -> String {
         let count = |what: &dyn Fn(&Found) -> bool| some.iter().filter(|f| what(f)).count();
         let _ = writeln!(
             out,
-            "| {name} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
             some.len(),
             count(&is_seen),
             count(&|f| f.outcome == Outcomes::Named),
             count(&|f| f.levels.layers),
+            count(&is_layer_right),
             count(&|f| f.levels.logits),
             count(&|f| f.levels.text),
         );
@@ -151,6 +172,7 @@ fn levels(found: &[Found]) -> String {
     line("core rows", &|r| r.core);
     line("all", &|_| true);
     let missed: Vec<&str> = faults.iter().filter(|(f, _)| !is_seen(f)).map(|(f, _)| f.id).collect();
+    let unseen: Vec<&str> = faults.iter().filter(|(f, _)| !f.levels.layers).map(|(f, _)| f.id).collect();
     let alarms: Vec<&str> = found
         .iter()
         .filter(|f| is_control(f) && (f.levels.layers || f.levels.logits || f.levels.text || is_seen(f)))
@@ -159,8 +181,9 @@ fn levels(found: &[Found]) -> String {
     let names = |ids: Vec<&str>| if ids.is_empty() { "none".to_string() } else { ids.join(", ") };
     let _ = writeln!(
         out,
-        "\nMissed with all taps: {}. Controls that some level takes for a fault: {}.\n",
+        "\nMissed with all taps: {}. Missed with layer outputs alone: {}. Controls that some level takes for a fault: {}.\n",
         names(missed),
+        names(unseen),
         names(alarms)
     );
     out
@@ -201,7 +224,9 @@ bytes (QUANT-03, ATTN-01); a real one of that kind leaves the files as they are.
 
 const NOTES: &str = "
 *Seen by*: T all taps, L the streams that leave each layer and the logits, G logits alone, X the text of generated
-positions (greedy ids). With L golden still runs every layer on the candidate's own streams, so a layer is still named; with
+positions (greedy ids). With L, a run of its own in which nothing else is shown, golden still runs every layer on the candidate's own
+streams, with its own decisions; *by outputs alone* has the layer and branch that are named first, and the statistic
+([catches.md](catches.md)). With
 G a fault is seen where ids change more often than stock's noise explains (4 standard deviations) or the mean KL is over four
 times that of the path without a fault; with X where generated ids differ at so many more positions. The model has random
 weights, whose choices are closer than a trained model's: G and X are no measure of what a conversation would show.

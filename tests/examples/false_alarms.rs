@@ -1,5 +1,6 @@
 //! How often the gate fails a run that is as it should be: `cargo run --release -p karat-tests --example false_alarms --
-//! [RUNS] [FIRST_SEED]` (200 runs by default). Every run has another model, other ids, turns, chunks and patches out of
+//! [RUNS] [FIRST_SEED] [outputs]` (200 runs by default; `outputs`: of the candidate nothing is seen but what leaves each layer).
+//! Every run has another model, other ids, turns, chunks and patches out of
 //! those that the committed table expects to pass, so that what the candidate computes differs from run to run. Prints the
 //! runs that fail with their reasons, the count, and the bound on the share that it supports; exits 1 with more than
 //! one failure in 200.
@@ -10,12 +11,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use karat_audit::{Inputs, Job, Quiet, Subject, expected_verdict};
+use karat_audit::{Candidate, Facts, Inputs, Job, Lockstep, Quiet, Rules, Subject, expected_verdict, specs};
 use karat_bundle::judge::recall::{Counts, bounds};
-use karat_bundle::{Bundle, Policy, Verdict, gate};
+use karat_bundle::{Bundle, Evidence, Policy, Report, Verdict, gate, judge};
+use karat_diff::Claims;
+use karat_faults::Outputs;
 use karat_model::{Checkpoint, Geometry, new_model};
-use karat_optimized::{History, Plan, Stock, patches};
-use karat_seam::{Requests, Sequence, Span, SpanKind, Turn};
+use karat_optimized::{History, Optimized, Plan, Stock, patches};
+use karat_reference::{Golden, Mode};
+use karat_seam::{Phase, Requests, Sequence, Span, SpanKind, Turn};
 
 /// Models that the runs take turns with.
 const MODELS: u64 = 8;
@@ -69,14 +73,59 @@ fn subject(random: &mut Random) -> Subject {
     Subject { stock: Stock::Official, patches: chosen, history }
 }
 
-fn run(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Bundle) {
+/// What a run is made of: conversations, and what serves them.
+fn made(seed: u64) -> (Requests, Subject) {
     let mut random = Random(seed);
     let seqs: Vec<Sequence> =
         (0..=random.below(3)).map(|i| conversation(&mut random, format!("seed {seed}, {i}"))).collect();
-    let subject = subject(&mut random);
-    let scenarios = vec![format!("seed {seed}"); seqs.len()];
+    (Requests { seqs }, subject(&mut random))
+}
+
+/// Judges a path by what leaves its layers alone. Gives rows too.
+fn by_outputs(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Report, usize) {
+    let (requests, subject) = made(seed);
+    let of = |patches: Vec<String>| {
+        let plan = Plan { stock: Stock::Official, patches, history: subject.history };
+        Optimized::new(checkpoint.clone(), requests.clone(), plan, 2).expect("a path")
+    };
+    let (stock, path) = (of(Vec::new()), of(subject.patches.clone()));
+    let golden = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).expect("golden");
+    let shown = Outputs(&path);
+    let rules = |path| Some(Rules::of(path, checkpoint));
+    let rotates = |path: &Optimized| [Phase::Prefill, Phase::Decode].map(|p| path.numerics(p).index.hadamard);
+    let stock_candidate = Candidate {
+        rotates: rotates(&stock),
+        rules: rules(&stock),
+        ..Candidate::new("stock", &stock, Claims::Official)
+    };
+    let candidate = Candidate {
+        rotates: rotates(&path),
+        rules: rules(&path),
+        patches: specs(&subject.patches),
+        ..Candidate::new("patched", &shown, Claims::Official)
+    };
+    let lockstep = Lockstep {
+        golden: &golden,
+        floor: None,
+        candidates: vec![stock_candidate, candidate],
+        scenarios: vec![format!("seed {seed}"); requests.seqs.len()],
+        asks: &[],
+        facts: Facts::of(checkpoint).expect("facts"),
+        taps: &|_| true,
+        layers: None,
+        cache: None,
+    };
+    let all = lockstep.run(&Quiet, &AtomicBool::new(false)).expect("a whole run");
+    let taps: Vec<_> = all.taps.into_iter().filter(|r| r.patch_set == "patched").collect();
+    let report = judge(&Evidence { taps: &taps, ..Evidence::default() }, &Policy::default());
+    (subject, report, taps.iter().filter(|r| r.tolerance.is_some()).count())
+}
+
+fn run(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Bundle) {
+    let (requests, subject) = made(seed);
+    let scenarios = vec![format!("seed {seed}"); requests.seqs.len()];
     let stop = AtomicBool::new(false);
-    let inputs = Inputs { requests: Requests { seqs }, scenarios, ..Inputs::default() };
+    let inputs = Inputs { requests, scenarios, ..Inputs::default() };
     let whole = Job::new(checkpoint.clone(), inputs, &Quiet, &stop);
     // No gate reads what a second look finds.
     let job = Job { random_weights: true, second_look: false, threads: 2, producer: "false alarms".into(), ..whole };
@@ -85,7 +134,8 @@ fn run(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Bundle) {
 }
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1).map(|a| a.parse::<u64>().expect("a number"));
+    let is_poor = std::env::args().any(|a| a == "outputs");
+    let mut args = std::env::args().skip(1).filter(|a| a != "outputs").map(|a| a.parse::<u64>().expect("a number"));
     let (runs, first) = (args.next().unwrap_or(200), args.next().unwrap_or(1));
     let models: Vec<Arc<Checkpoint>> = (0..MODELS)
         .map(|seed| Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, seed)).expect("a model")))
@@ -95,6 +145,20 @@ fn main() -> ExitCode {
     let mut failed = 0_u64;
     let (mut rows, mut tests, mut unproven) = (0, 0, 0);
     for seed in first..first + runs {
+        if is_poor {
+            let (subject, report, judged) = by_outputs(seed, &models[(seed % MODELS) as usize]);
+            rows += judged;
+            if report.verdict == Verdict::Fail {
+                failed += 1;
+                println!(
+                    "seed {seed}, {}, {}: {}",
+                    subject.history,
+                    subject.patches.join(","),
+                    report.reasons.join("; ")
+                );
+            }
+            continue;
+        }
         let (subject, mut bundle) = run(seed, &models[(seed % MODELS) as usize]);
         let gated = gate::gate(&mut bundle, &Policy::default(), None, day);
         rows += bundle.taps.iter().filter(|r| r.verdict.is_some()).count();

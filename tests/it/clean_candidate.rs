@@ -29,7 +29,7 @@ fn audit(dir: &Path, claims: Claims, expected: Option<Requests>) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(tiny(), inputs, &Quiet, &stop) };
-    audit_trace(&job, &TraceJob { trace, claims, rerun: None, expected, cold: true }).unwrap()
+    audit_trace(&job, &TraceJob { trace, claims, rerun: None, patches: None, expected, cold: true }).unwrap()
 }
 
 /// Adds to a tap of one layer and records everything else as it follows.

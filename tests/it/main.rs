@@ -35,6 +35,7 @@ mod optimized_patches;
 mod oracle_golden;
 mod oracle_stock;
 mod oracle_trace;
+mod outputs_alone;
 mod patch_predictions;
 mod recall;
 mod sampled;

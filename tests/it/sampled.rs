@@ -87,7 +87,7 @@ fn audit(dir: &Path, claims: Claims, cold: bool) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(model(), inputs, &Quiet, &stop) };
-    audit_trace(&job, &TraceJob { trace, claims, rerun: None, expected: None, cold }).unwrap()
+    audit_trace(&job, &TraceJob { trace, claims, rerun: None, patches: None, expected: None, cold }).unwrap()
 }
 
 fn golden() -> Golden {

@@ -19,12 +19,11 @@ use std::sync::Arc;
 use karat_bundle::DerivationRow;
 use karat_model::Checkpoint;
 use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
-use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Tap};
+use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Streams, Tap};
 
 use costs::Costs;
 use lanes::{Asked, Rows};
-use noise::Noise;
-pub(crate) use noise::{Size, Sizes};
+pub(crate) use noise::{Noise, Size, Sizes};
 
 use crate::cache::{Hash, Key, Kind, Reader, Writer};
 use crate::facts::LayerFacts;
@@ -88,6 +87,7 @@ pub(crate) struct Predicted {
     /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
     decode: Option<Vec<Term>>,
+    is_free: bool,
 }
 
 /// One rounding at one tap.
@@ -111,6 +111,21 @@ impl Predicted {
         }
         let carry = if fourth > 0.0 { noise * noise / fourth } else { 1.0 };
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
+    }
+
+    /// Nothing yet, of golden with free decisions.
+    pub(crate) fn free() -> Self {
+        Self { is_free: true, ..Self::default() }
+    }
+
+    /// True where noise could change decisions: what is off is more than roundings alone cost.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
+    }
+
+    /// Keeps what a tap of a sequence is off by, row by row.
+    pub(crate) fn put(&mut self, tap: Tap, seq: u32, rows: BTreeMap<u32, Squares>) {
+        Arc::make_mut(&mut self.rows).insert((tap, seq), rows);
     }
 
     /// True for a tap whose op rounds nothing but its result, and that once, to bf16.
@@ -141,7 +156,7 @@ impl Predicted {
         let kept = Some(from.bytes()?.try_into().ok()?);
         let terms = read_terms(&mut from)?;
         let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
-        from.is_done().then_some(Self { rows: Arc::default(), kept, terms, decode })
+        from.is_done().then_some(Self { rows: Arc::default(), kept, terms, decode, is_free: false })
     }
 }
 
@@ -218,9 +233,24 @@ pub(crate) fn of(
             drop(lanes);
             Ok(see.into_iter().map(|see| see.seen).collect())
         })?;
-        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode, is_free: false };
         Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
+}
+
+/// Sizes of a plan's roundings in layer `l` of `layers`, in prefill and in decode. `x` are the streams that enter it.
+pub(crate) fn sizes(
+    rules: Rules<'_>,
+    (l, layers): (u16, u16),
+    golden: &dyn Layer,
+    on_x: &Recorder,
+    x: &Streams,
+) -> Result<[Sizes; 2]> {
+    let costs = Costs::default();
+    let of = |phase| Ok::<_, crate::Error>(Sizes::of(&terms::of((rules, phase), (l, layers), golden, on_x, x, &costs)?));
+    let prefill = of(Phase::Prefill)?;
+    let decode = if rules.is_even() { prefill.clone() } else { of(Phase::Decode)? };
+    Ok([prefill, decode])
 }
 
 /// As [`of`], the streams that enter MTP block `i`; `next` are the ids after the rows of x.
@@ -257,7 +287,7 @@ pub(crate) fn of_input(
             }
             Ok(all)
         })?;
-        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode, is_free: false };
         Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
 }
@@ -312,13 +342,13 @@ fn once<'a>(
 }
 
 /// The phase in which a candidate computes a row.
-fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
+pub(crate) fn phase_of<'a>(walk: &Walk<'a, '_>, i: usize) -> Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a> {
     let path = walk.setup.candidates[i].path;
     Box::new(move |row| path.phase_of(row))
 }
 
 /// True when two candidates compute every row in the same phase.
-fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
+pub(crate) fn phases_alike(walk: &Walk<'_, '_>, a: usize, b: usize) -> bool {
     let [a, b] = [a, b].map(|i| walk.setup.candidates[i].path);
     std::ptr::addr_eq(a, b) || phases(walk, a) == phases(walk, b)
 }

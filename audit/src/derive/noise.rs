@@ -45,7 +45,7 @@ impl Sizes {
 
 /// A visitor that adds the noise and measures what has gathered. Uniform, from tap and position alone: the same for every
 /// number of threads.
-pub(super) struct Noise<'a> {
+pub(crate) struct Noise<'a> {
     block: Block,
     named: Block,
     /// In prefill and in decode.
@@ -54,19 +54,25 @@ pub(super) struct Noise<'a> {
     /// Tokens an entry stands for.
     ratio: Option<u32>,
     phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
+    draw: u64,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
 }
 
 impl<'a> Noise<'a> {
     /// For a block as a path shows it; `golden` has its taps under the block `named`. `ratio`: tokens an entry stands for.
-    pub(super) fn new(
+    pub(crate) fn new(
         (block, named): (Block, Block),
         sizes: [Sizes; 2],
         golden: &'a Recorder,
         ratio: Option<u32>,
         phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     ) -> Self {
-        Self { block, named, sizes, golden, ratio, phase_of, seen: BTreeMap::new() }
+        Self { block, named, sizes, golden, ratio, phase_of, draw: 0, seen: BTreeMap::new() }
+    }
+
+    /// Another draw of the same noise; 0 is the first.
+    pub(crate) fn draw(self, draw: u64) -> Self {
+        Self { draw, ..self }
     }
 
     /// Of an entry: the row that completes it.
@@ -85,13 +91,22 @@ impl Visitor for Noise<'_> {
         if at.block == self.block && is_known { Want::Write } else { Want::Skip }
     }
 
-    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
-        let Some(first) = rows.first() else { return Ok(()) };
+    fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
+        self.disturb(at, rows, &mut tensor.data);
+        Ok(())
+    }
+}
+
+impl Noise<'_> {
+    /// Adds the noise of a tap to its values.
+    pub(crate) fn disturb(&mut self, at: Site, rows: &[RowId], values: &mut DataMut<'_>) {
+        let Some(first) = rows.first() else { return };
         let sizes = self.sizes.each_ref().map(|sizes| sizes.at(at.tap, first.seq).unwrap_or_default());
         let phases: Vec<Phase> = rows.iter().map(|row| self.phase(at.tap, *row)).collect();
-        let DataMut::F32(values) = tensor.data else { return Ok(()) };
+        let DataMut::F32(values) = values else { return };
         let width = values.len() / rows.len();
         let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
+        let draw = self.draw;
         let noisy = |((row, phase), values): ((&RowId, Phase), _)| {
             let Size { spread, own } = sizes[phase as usize];
             // A ragged row is wider in one of the two: what only one has is -inf there.
@@ -99,7 +114,7 @@ impl Visitor for Noise<'_> {
             Noisy {
                 spread,
                 own,
-                seed: seed(at.tap, *row),
+                seed: if draw == 0 { seed(at.tap, *row) } else { mix(seed(at.tap, *row) ^ draw) },
                 values,
                 golden: golden.unwrap_or_default(),
                 squares: [0.0; 2],
@@ -111,7 +126,6 @@ impl Visitor for Noise<'_> {
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         let is_known = |row: &&RowId| golden.is_some_and(|g| golden_row(g, row).is_some());
         seen.extend(rows.iter().zip(&noisy).filter(|(row, _)| is_known(row)).map(|(row, of)| (row.pos, of.squares)));
-        Ok(())
     }
 }
 

@@ -162,7 +162,6 @@ fn candidate<'a>(
     for (name, given) in [
         ("a scenario", !args.scenarios.is_empty()),
         ("--stock", args.stock.is_some()),
-        ("--patches", args.patches.is_some()),
         ("--without", !args.without.is_empty()),
         ("--histories", args.histories.is_some()),
     ] {
@@ -180,10 +179,11 @@ fn candidate<'a>(
         Some(file) => Some(inputs::read(&source.checkpoint, &[], Some(file))?.requests),
         None => None,
     };
+    let patches = args.patches.as_deref().map(|list| patch_list(Some(list), &[])).transpose()?;
     let rerun = args.rerun_trace.as_deref().map(karat_audit::requests_of).transpose()?.map(|(trace, _)| trace);
     computed.done(karat_audit::audit_trace(
         &start(inputs),
-        &TraceJob { trace, claims, rerun, expected, cold: !args.no_cold_run },
+        &TraceJob { trace, claims, rerun, patches, expected, cold: !args.no_cold_run },
     ))
 }
 
