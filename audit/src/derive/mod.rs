@@ -14,6 +14,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karat_bundle::DerivationRow;
