@@ -20,4 +20,4 @@ pub use index::{IndexCall, IndexLogits, Select, SelectCall};
 pub use loader::{Loaded, Loader};
 pub use mhc::{Mhc, MhcCall};
 pub use mla::{Mla, MlaCall};
-pub use moe::{Matrix, Moe, MoeCall};
+pub use moe::{Matrix, Moe, MoeCall, MoePart};

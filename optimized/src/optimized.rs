@@ -6,6 +6,7 @@ use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
 
+use crate::kernels::ByKernel;
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::Linear;
 use crate::mtp::{head_lanes, input_lanes};
@@ -42,6 +43,8 @@ pub struct Optimized {
     pub(crate) counters: Counters,
     pub(crate) shared: Arc<Shared>,
     pub(crate) plan: Plan,
+    /// What computes ops of its patches, where their contracts don't.
+    pub(crate) by_kernel: Option<ByKernel>,
     /// Of sliding and of compressed layers.
     ropes: [Rope; 2],
 }
@@ -109,7 +112,18 @@ impl Optimized {
         let positions = schedule.rows.iter().map(|r| r.pos as usize + 1).max().unwrap_or(0);
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
-        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, shared, plan, ropes })
+        Ok(Self {
+            checkpoint,
+            requests,
+            resolved,
+            schedule,
+            program: None,
+            counters,
+            shared,
+            plan,
+            by_kernel: None,
+            ropes,
+        })
     }
 
     /// The plan that it runs.
@@ -260,6 +274,7 @@ impl HeadWeights {
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
         let mix = vector("hc_head_fn", hc * width)?;
         let hc = HcWeights {
+            values: Vec::new(),
             mix: Linear::dense(mix, width, &[Product::F32])?,
             base: vector("hc_head_base", hc)?,
             scale: vector("hc_head_scale", 1)?,

@@ -30,6 +30,10 @@ impl PatchSets {
         Ok(Self { sets, shared })
     }
 
+    pub(crate) fn map(self, to: impl FnMut(Optimized) -> Optimized) -> Self {
+        Self { sets: self.sets.into_iter().map(to).collect(), ..self }
+    }
+
     /// The paths.
     pub fn sets(&self) -> &[Optimized] {
         &self.sets
