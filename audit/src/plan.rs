@@ -92,7 +92,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let new = Candidate::new(p.0.clone(), p.2, claims);
             let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally));
             let backend = if kernels.is_some() { "cuda".to_string() } else { new.backend.clone() };
-            Candidate { patches, history, rotates, calls, together, rules, rerun, kernels, backend, ..new }
+            Candidate { patches, backend, history, rotates, calls, together, rules, rerun, kernels, ..new }
         })
         .collect();
     let lockstep = Lockstep {

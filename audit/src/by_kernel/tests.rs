@@ -15,7 +15,7 @@ use naive::{Fault, Naive};
 
 const ALL: [&str; 5] = ["exact-split-mhc", "bf16-gemm", "fp8-indexer", "mma-sparse-mla:tile=8", "mxfp4-moe"];
 
-fn bundle(patches: &[&str], fault: Fault) -> crate::Result<karat_bundle::Bundle> {
+fn bundle(patches: &[&str], fault: Fault, layers: u16) -> crate::Result<karat_bundle::Bundle> {
     let checkpoint = Arc::new(Checkpoint::from_memory("tiny", new_model(Geometry::Mini, 3)).unwrap());
     let vocab = checkpoint.config().vocab_size as u32;
     let sequence = |id: &str, n: u32, from: u32| {
@@ -24,13 +24,13 @@ fn bundle(patches: &[&str], fault: Fault) -> crate::Result<karat_bundle::Bundle>
         let spans = vec![span(SpanKind::Prompt, 0, from), span(SpanKind::Generated, from, n)];
         Sequence { id: id.to_string(), ids: ids.into(), turns: vec![Turn { spans, interrupted: false }] }
     };
-    let requests = Requests { seqs: vec![sequence("a", 45, 37), sequence("b", 21, 20)] };
+    let requests = Requests { seqs: vec![sequence("a", 33, 27), sequence("b", 9, 8)] };
     let inputs = Inputs { requests, scenarios: vec!["s".into(), "s".into()], ..Inputs::default() };
     let stop = AtomicBool::new(false);
     let job = Job {
         kernels: Some(Arc::new(Naive { fault })),
         taps: None,
-        layers: Some(3),
+        layers: Some(layers),
         second_look: false,
         threads: 2,
         ..Job::new(checkpoint, inputs, &Quiet, &stop)
@@ -45,7 +45,7 @@ fn kernel_rows(bundle: &karat_bundle::Bundle) -> Vec<&karat_bundle::TapRow> {
 
 #[test]
 fn kernels_that_round_as_their_contracts_pass_and_what_has_none_is_named() {
-    let bundle = bundle(&[&ALL[..], &["fp8-kv"]].concat(), Fault::None).unwrap();
+    let bundle = bundle(&[&ALL[..], &["fp8-kv"]].concat(), Fault::None, 3).unwrap();
     let rows = kernel_rows(&bundle);
     let bad: Vec<_> = rows
         .iter()
@@ -89,12 +89,12 @@ fn kernels_that_round_as_their_contracts_pass_and_what_has_none_is_named() {
 
 #[test]
 fn a_kernel_that_is_a_little_wrong_fails_at_its_op() {
-    for (fault, patch, tap) in [
-        (Fault::LostKey, "mma-sparse-mla:tile=8", "attn.o"),
-        (Fault::ScaleOnce, "fp8-indexer", "attn.index_score"),
-        (Fault::NoClamp, "mxfp4-moe", "ffn.expert_act"),
+    for (fault, patch, tap, layers) in [
+        (Fault::LostKey, "mma-sparse-mla:tile=8", "attn.o", 1),
+        (Fault::ScaleOnce, "fp8-indexer", "attn.index_score", 3),
+        (Fault::NoClamp, "mxfp4-moe", "ffn.expert_act", 1),
     ] {
-        let bundle = bundle(&[patch], fault).unwrap();
+        let bundle = bundle(&[patch], fault, layers).unwrap();
         let bad: Vec<_> = kernel_rows(&bundle).into_iter().filter(|r| r.value > r.tolerance).collect();
         assert!(!bad.is_empty() && bad.iter().all(|r| r.tap == tap || r.tap == "attn.lse"), "{tap}: {bad:#?}");
         assert_eq!(bundle.verdict.exit_code, 1, "{:?}", bundle.verdict);
@@ -103,6 +103,6 @@ fn a_kernel_that_is_a_little_wrong_fails_at_its_op() {
 
 #[test]
 fn a_run_in_which_nothing_is_a_kernel_is_refused() {
-    let error = bundle(&["fp8-kv"], Fault::None).unwrap_err().to_string();
+    let error = bundle(&["fp8-kv"], Fault::None, 1).unwrap_err().to_string();
     assert!(error.contains("no patch of this run has a kernel") && error.contains("fp8-kv"), "{error}");
 }

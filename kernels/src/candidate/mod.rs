@@ -202,7 +202,7 @@ impl Kernels for PatchKernels {
     }
 
     fn attend(&self, it: Attending<'_>) -> Result<(Vec<f32>, Vec<f32>)> {
-        let image = format!("{}", self.image_of(Kernel::Attend(it.rule))?);
+        let image = self.image_of(Kernel::Attend(it.rule))?.to_string();
         let mut work = self.work();
         // The factor of the scores belongs to the model: a kernel for each number of dims.
         let name = format!("{image} {}", it.width);

@@ -42,7 +42,7 @@ pub(crate) fn choose(plan: &Resolved, checkpoint: &Checkpoint, kernels: &dyn Ker
             let kernel = wanted(patch, plan.rules(*phase))?;
             kernels.lacks(kernel, checkpoint).map_or(Ok(kernel), Err)
         });
-        let kernel = phases.reduce(|a, b| a.and(b)).unwrap_or_else(|| Err(NONE.to_string()));
+        let kernel = phases.reduce(Result::and).unwrap_or_else(|| Err(NONE.to_string()));
         if let Ok(kernel) = kernel {
             for phase in patch.phases {
                 chosen[usize::from(*phase == Phase::Decode)].take(kernel);
