@@ -75,7 +75,6 @@ def faults(net):
     yield "shared expert lost", 5, ("ffn.shared",), lambda: scaled(layers[5].mlp.shared_experts.down_proj.weight, 0.0)
     yield "one routed expert's gate and up swapped", 2, ("ffn.routed",), lambda: swapped(layers[2].mlp.experts.gate_up_proj)
     yield "gate scores shifted by one row", 6, ("ffn.router_logits", "ffn.idx"), lambda: output(layers[6].mlp.gate, lambda o: (o[0].roll(1, 0), o[1], o[2]))
-    # Named at ffn.wt: engines order the slots as they like, and which of the two moved can't be told. What was expected stays.
     yield "two experts of each row swapped without their weights", 5, ("ffn.idx", "ffn.routed"), lambda: output(layers[5].mlp.gate, lambda o: (o[0], o[1].flip(-1), o[2]))
     yield "attention's streams mixed by the transposed matrix", 1, ("hc_attn.comb",), lambda: output(layers[1].attn_hc, lambda o: (o[0], o[1].transpose(-1, -2), o[2]))
     yield "feed-forward's post weights halved", 3, ("hc_ffn.post",), lambda: output(layers[3].ffn_hc, lambda o: (o[0] / 2, o[1], o[2]))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A small server around transformers' DeepseekV4ForCausalLM on the mini golden model: SGLang's /generate and, on token ids,
-/v1/completions with vLLM's prompt_logprobs. It has a real prefix cache, and stops when the client goes away.
+"""A small server around transformers' DeepseekV4ForCausalLM on the mini golden model: chat completions (tools, reasoning,
+log-probabilities, usage with cached tokens), SGLang's /generate and, on token ids, /v1/completions with vLLM's prompt_logprobs,
+and vLLM's /tokenize of messages. It has a real prefix cache, and stops when the client goes away.
 
     python3 adapters/python/serve_transformers.py [--port 30010] [--fault NAME]
 
@@ -9,6 +10,7 @@ transformers 5.24 and tokenizers, on a CPU. Faults:
 
     stale-abort    what was generated for a client that left stays in the cache under the prompt alone
     other-prefix   when a client leaves, its prompt stays in the cache's index and its pages become another prompt's
+    next-prefix    when a client leaves, the next request goes on from its pages, whatever its own prompt is
     scale          the attention scale of layer 2 is 5 % off
     forget         only the last 64 ids of a prompt are seen
 """
@@ -34,6 +36,7 @@ sys.path += [str(ROOT / "xtask/oracle"), str(ROOT / "xtask/golden")]
 warnings.filterwarnings("ignore")
 
 import transformers_golden as golden
+from chat import Template, parts
 
 
 class Engine:
@@ -48,7 +51,8 @@ class Engine:
         self.net = golden.DeepseekV4ForCausalLM(golden.config(self.config)).float().eval()
         self.net.load_state_dict(golden.state(model / "model.safetensors", self.config["n_routed_experts"]), strict=False)
         self.tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        self.fault, self.lock, self.kept = fault, threading.Lock(), []
+        self.template = Template(json.loads((model / "encoding.json").read_text()))
+        self.fault, self.lock, self.kept, self.left = fault, threading.Lock(), [], None
         if fault == "scale":
             self.net.model.layers[2].self_attn.scaling *= 1.05
 
@@ -65,7 +69,7 @@ class Engine:
         self.kept = [(i, c) for i, c in self.kept if i != ids][-self.KEPT :] + [(ids, cache)]
 
     def generate(self, ids, most):
-        """Yields (id, cached ids) until the end token, or until the caller goes away."""
+        """Yields (id, its log-probability, cached ids) until the end token, or until the caller goes away."""
         end = self.config["eos_token_id"]
         with self.lock, torch.inference_mode():
             if self.fault == "forget":
@@ -73,6 +77,9 @@ class Engine:
             # The last id is always computed: its logits are what is asked for.
             head, last = ids[:-1], ids[-1]
             known = max((k for k in self.kept if k[0] == head[: len(k[0])]), key=lambda k: len(k[0]), default=([], None))
+            if self.left is not None:
+                pages, self.left = self.left[: len(head)], None
+                known = (head[: len(pages)], self.forward(pages, None)[1])
             cache = copy.deepcopy(known[1])
             reused = len(known[0])
             if head[reused:]:
@@ -84,7 +91,7 @@ class Engine:
                 for _ in range(most):
                     logits, cache = self.forward([token], cache)
                     token = int(logits[-1].argmax())
-                    yield token, reused
+                    yield token, float(torch.log_softmax(logits[-1].double(), -1)[token]), reused
                     if token == end:
                         break
                 done = True
@@ -93,6 +100,8 @@ class Engine:
                     others = [c for k, c in self.kept if k != head[: len(k)]]
                     if self.fault == "other-prefix" and others:
                         self.keep(head, copy.deepcopy(others[-1]))
+                    if self.fault == "next-prefix":
+                        self.left = head
                     if self.fault == "stale-abort":
                         self.keep(head, copy.deepcopy(cache))
 
@@ -135,9 +144,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply({"error": {"message": "not JSON"}}, 400)
         if self.path == "/generate":
             ids, sampling = asked["input_ids"], asked.get("sampling_params", {})
-            most, scores = sampling.get("max_new_tokens", 16), asked.get("return_logprob")
+            most, scores = sampling.get("max_new_tokens", 16), asked.get("logprob_start_len") == 0
         elif self.path == "/v1/completions":
             ids, most, scores = asked["prompt"], asked.get("max_tokens", 16), asked.get("prompt_logprobs") is not None
+        elif self.path in ("/v1/chat/completions", "/tokenize"):
+            ids, most, scores = self.rendered(asked), asked.get("max_tokens", 256), False
+            if self.path == "/tokenize":
+                return self.reply({"tokens": ids, "count": len(ids), "max_model_len": 1 << 16})
         else:
             return self.reply({"error": {"message": "no such path"}}, 404)
         if scores:
@@ -170,28 +183,36 @@ class Handler(BaseHTTPRequestHandler):
         choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_token_ids": ids, "prompt_logprobs": entries}
         return {"object": "text_completion", "model": "mini-golden", "choices": [choice]}
 
+    def rendered(self, asked):
+        thinking = (asked.get("chat_template_kwargs") or {}).get("thinking", True)
+        text = self.engine.template.prompt(asked["messages"], asked.get("tools") or [], thinking)
+        return self.engine.tokenizer.encode(text, add_special_tokens=False).ids
+
     def answer(self, asked, ids, most):
-        stream, said, reused = asked.get("stream"), [], 0
+        stream, said, chosen, reused = asked.get("stream"), [], [], 0
         end = self.engine.config["eos_token_id"]
         if stream:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
-        told = ""
+        speaker = Chat(asked) if self.path == "/v1/chat/completions" else Plain(self.path, asked)
+        text = ""
         tokens = self.engine.generate(ids, most)
         try:
-            for token, reused in tokens:
+            for token, log_prob, reused in tokens:
                 said.append(token)
+                chosen.append(log_prob)
                 text = self.engine.tokenizer.decode(said, skip_special_tokens=False)
                 if stream:
                     if self.gone():
                         return
-                    self.event(self.piece(text, text[len(told) :], None, ids, said, reused))
-                told = text
+                    for event in speaker.piece(text, None, ids, said, chosen, reused):
+                        self.event(event)
             finish = "stop" if said and said[-1] == end else "length"
             if not stream:
-                return self.reply(self.piece(told, told, finish, ids, said, reused))
-            self.event(self.piece(told, "", finish, ids, said, reused))
+                return self.reply(speaker.whole(text, finish, ids, said, chosen, reused))
+            for event in speaker.piece(text, finish, ids, said, chosen, reused):
+                self.event(event)
             self.wfile.write(b"data: [DONE]\n\n")
         except OSError:
             pass
@@ -201,21 +222,94 @@ class Handler(BaseHTTPRequestHandler):
     def event(self, value):
         self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
 
-    def piece(self, whole, new, finish, ids, said, reused):
-        if self.path == "/generate":
+
+def usage(ids, said, reused):
+    return {
+        "prompt_tokens": len(ids),
+        "completion_tokens": len(said),
+        "total_tokens": len(ids) + len(said),
+        "prompt_tokens_details": {"cached_tokens": reused},
+    }
+
+
+class Plain:
+    """Text as it comes: /generate brings all of it each time, /v1/completions what is new."""
+
+    def __init__(self, path, asked):
+        self.generates, self.told, self.scored = path == "/generate", "", 0
+        self.wants = asked.get("return_logprob") if self.generates else asked.get("logprobs") is not None
+
+    def piece(self, text, finish, ids, said, chosen, reused):
+        new, self.told = text[len(self.told) :], text
+        fresh, self.scored = chosen[self.scored :], len(chosen)
+        if self.generates:
             why = finish and {"type": finish}
             meta = {"prompt_tokens": len(ids), "completion_tokens": len(said), "cached_tokens": reused, "finish_reason": why}
-            return {"text": whole, "meta_info": meta}
-        usage = {"prompt_tokens": len(ids), "completion_tokens": len(said), "prompt_tokens_details": {"cached_tokens": reused}}
+            if self.wants:
+                meta["output_token_logprobs"] = [[p, i, None] for p, i in zip(chosen, said)]
+            return [{"text": text, "meta_info": meta}]
         choice = {"index": 0, "text": new, "finish_reason": finish}
-        return {"object": "text_completion", "model": "mini-golden", "choices": [choice], "usage": usage}
+        if self.wants:
+            choice["logprobs"] = {"token_logprobs": fresh}
+        return [{"object": "text_completion", "model": "mini-golden", "choices": [choice], "usage": usage(ids, said, reused)}]
+
+    def whole(self, *answer):
+        return self.piece(*answer)[0]
+
+
+class Chat:
+    """Chat completions: reasoning, content and calls in pieces, log-probabilities of each token, usage at the end."""
+
+    def __init__(self, asked):
+        self.thinking = (asked.get("chat_template_kwargs") or {}).get("thinking", True)
+        self.wants, self.counts = asked.get("logprobs"), (asked.get("stream_options") or {}).get("include_usage")
+        self.told, self.scored, self.begun = ("", ""), 0, False
+
+    @staticmethod
+    def calls(found, indexed):
+        call = lambda i, name, arguments: {"id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        return [{**({"index": i} if indexed else {}), **call(i, *c)} for i, c in enumerate(found)]
+
+    def log_probs(self, said, chosen):
+        return {"content": [{"token": str(i), "logprob": p, "top_logprobs": []} for i, p in zip(said, chosen)]}
+
+    def piece(self, text, finish, ids, said, chosen, reused):
+        reasoning, content, calls = parts(text, self.thinking, finish is not None)
+        delta = {} if self.begun else {"role": "assistant"}
+        self.begun = True
+        if reasoning != self.told[0]:
+            delta["reasoning_content"] = reasoning[len(self.told[0]) :]
+        if content != self.told[1]:
+            delta["content"] = content[len(self.told[1]) :]
+        self.told = (reasoning, content)
+        if finish and calls:
+            delta["tool_calls"], finish = self.calls(calls, True), "tool_calls"
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        if self.wants:
+            choice["logprobs"] = self.log_probs(said[self.scored :], chosen[self.scored :])
+            self.scored = len(said)
+        frame = {"object": "chat.completion.chunk", "model": "mini-golden"}
+        events = [{**frame, "choices": [choice]}]
+        if finish and self.counts:
+            events.append({**frame, "choices": [], "usage": usage(ids, said, reused)})
+        return events
+
+    def whole(self, text, finish, ids, said, chosen, reused):
+        reasoning, content, calls = parts(text, self.thinking, True)
+        message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+        if calls:
+            message["tool_calls"], finish = self.calls(calls, False), "tool_calls"
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        if self.wants:
+            choice["logprobs"] = self.log_probs(said, chosen)
+        return {"object": "chat.completion", "model": "mini-golden", "choices": [choice], "usage": usage(ids, said, reused)}
 
 
 def main():
     p = argparse.ArgumentParser(description="transformers on the mini golden model behind HTTP")
     p.add_argument("--port", type=int, default=30010, help="0: a free one")
     p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--fault", choices=["stale-abort", "other-prefix", "scale", "forget"])
+    p.add_argument("--fault", choices=["stale-abort", "other-prefix", "next-prefix", "scale", "forget"])
     a = p.parse_args()
     began = time.time()
     Handler.engine = Engine(a.fault, a.threads)

@@ -2,14 +2,16 @@
 
 use karat_seam::{Data, Recorded, RowId};
 
-/// One order of the slots must fit so many times better than the other.
+/// The weights as a set must fit so many times better than expert by expert.
 const CLEARLY: f64 = 10.0;
 
-/// Rows that choose golden's experts and weight each as if it stood where golden has it: in golden's order the weights are
-/// right, in the order that the row itself shows they are not. Weights are compared expert by expert, so that without this such
-/// a row would look as if its weights were wrong. `own` and `theirs`: golden's experts and the row's; `ours` and `shown`:
-/// golden's weights of the row's experts, slot by slot, and the row's. `allowed`: the relative error that weights of a row may
-/// have; experts of nearly equal weights change places within it, and then either order fits.
+/// Rows that choose golden's experts and have golden's weights, each expert another's: taken as a set the weights are right,
+/// expert by expert they are not. What went wrong there is which expert stands in which slot, a choice: no arithmetic of a
+/// weight gives another expert's. Weights are compared expert by expert, so that without this such a row would look as if its
+/// weights were wrong. Whether the experts moved or the weights can't be told from a row whose slots an engine orders as it
+/// likes, and is one fault: the choice comes first on the way. `own` and `theirs`: golden's experts and the row's; `ours` and
+/// `shown`: golden's weights of the row's experts, slot by slot, and the row's. `allowed`: the relative error that weights of a
+/// row may have; experts of nearly equal weights change places within it.
 pub(crate) fn misordered([own, theirs, ours, shown]: [&Recorded; 4], allowed: impl Fn(RowId) -> f64) -> Vec<RowId> {
     let (Data::I64(g), Data::I64(t)) = (&own.tensor.data, &theirs.tensor.data) else { return Vec::new() };
     let (Data::F32(a), Data::F32(b)) = (&ours.tensor.data, &shown.tensor.data) else { return Vec::new() };
@@ -20,19 +22,28 @@ pub(crate) fn misordered([own, theirs, ours, shown]: [&Recorded; 4], allowed: im
     }
     let is_out = |i: &usize| {
         let row = *i * k..(*i + 1) * k;
-        let (g, t, a, b) = (&g[row.clone()], &t[row.clone()], &a[row.clone()], &b[row]);
-        let place: Option<Vec<usize>> = g.iter().map(|e| t.iter().position(|x| x == e)).collect();
-        let Some(place) = place.filter(|place| g != t && (0..k).all(|slot| place.contains(&slot))) else {
+        let (g, t) = (sorted(&g[row.clone()], i64::cmp), sorted(&t[row.clone()], i64::cmp));
+        let (a, b) = (&a[row.clone()], &b[row]);
+        if g != t || b.iter().any(|v| !v.is_finite()) {
             return false;
-        };
-        let distance = |of: &dyn Fn(usize) -> usize| -> f64 {
-            (0..k).map(|slot| (f64::from(b[slot]) - f64::from(a[of(slot)])).powi(2)).sum::<f64>().sqrt()
-        };
-        let length = a.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
-        let own_order = distance(&|slot| slot);
-        own_order > allowed(own.rows[*i]) * length && own_order > CLEARLY * distance(&|slot| place[slot])
+        }
+        // Of all pairings, that by size is the nearest.
+        let by_expert = distance(a, b);
+        let as_a_set = distance(&sorted(a, f32::total_cmp), &sorted(b, f32::total_cmp));
+        let may = allowed(own.rows[*i]) * a.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+        as_a_set <= may && by_expert > may && by_expert > CLEARLY * as_a_set
     };
     (0..own.rows.len()).filter(is_out).map(|i| own.rows[i]).collect()
+}
+
+fn sorted<T: Copy>(values: &[T], by: impl Fn(&T, &T) -> std::cmp::Ordering) -> Vec<T> {
+    let mut all = values.to_vec();
+    all.sort_unstable_by(by);
+    all
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (f64::from(*b) - f64::from(*a)).powi(2)).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -57,6 +68,20 @@ mod tests {
         // Weights that fit neither order are wrong themselves.
         let shown = rows(Tensor::f32([4, 2], vec![0.9, 0.6, 0.6, 0.9, 0.8, 0.5, 0.8, 0.6]));
         assert!(misordered([&own, &theirs, &ours, &shown], |_| 0.01).is_empty());
+    }
+
+    #[test]
+    fn weights_in_each_others_slots_are_misordered_too() {
+        let row = |a: [f32; 3]| rows(Tensor::f32([1, 3], a.to_vec()));
+        let idx = rows(Tensor::i64([1, 3], vec![5, 0, 7]));
+        let found = |shown: [f32; 3]| misordered([&idx, &idx, &row([0.75, 0.5, 0.25]), &row(shown)], |_| 1e-3).len();
+        assert_eq!(found([0.75, 0.5, 0.25]), 0);
+        assert_eq!(found([0.25, 0.5, 0.75]), 1);
+        assert_eq!(found([0.5, 0.25, 0.75]), 1);
+        // Two slots hold one expert's weight, all are off by a tenth, one is no number: their own faults.
+        assert_eq!(found([0.75, 0.75, 0.25]), 0);
+        assert_eq!(found([0.275, 0.55, 0.825]), 0);
+        assert_eq!(found([0.25, 0.5, f32::NAN]), 0);
     }
 
     #[test]

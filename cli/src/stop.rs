@@ -1,4 +1,5 @@
-//! Ctrl-C: the first ends the run between two layers, with exit code 130 and nothing half-written; the second at once.
+//! Ctrl-C, and what ends a process by asking (SIGTERM, SIGHUP): the first ends the run between two layers, with exit code 130
+//! and nothing half-written; the second at once. Either way a server that was started for the run ends with it.
 #![expect(clippy::exit, reason = "a second interrupt ends the process wherever it is")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 pub(crate) fn on_interrupt() -> &'static AtomicBool {
     let handler = || {
         if STOP.swap(true, Ordering::Relaxed) {
+            karat_endpoint::end_all();
             std::process::exit(130);
         }
         output::stderr("interrupted: stopping after this step; press again to stop at once");

@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
     pub fn patiently<T>(&self, mut request: impl FnMut() -> Result<T>) -> (Result<T>, u32) {
         let mut tries = 0;
         loop {
-            if self.manners.stop.load(Ordering::Relaxed) {
+            if self.is_stopped() {
                 return (Err(Trouble::Stopped), tries);
             }
             match request() {
@@ -111,9 +111,14 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// True once the run should stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.manners.stop.load(Ordering::Relaxed)
+    }
+
     fn sleep(&self, whole: Duration) {
         let until = Instant::now() + whole;
-        while Instant::now() < until && !self.manners.stop.load(Ordering::Relaxed) {
+        while Instant::now() < until && !self.is_stopped() {
             std::thread::sleep(Duration::from_millis(20).min(whole));
         }
     }

@@ -7,6 +7,7 @@
 mod address;
 pub mod api;
 mod client;
+pub mod interrupted;
 pub mod logits;
 mod process;
 pub mod proxy;
@@ -26,7 +27,7 @@ mod words;
 
 pub use address::Address;
 pub use client::{Client, Manners};
-pub use process::{Process, Start};
+pub use process::{Process, Start, end_all};
 pub use requests::Kind;
 pub use speed::{Speed, Spread};
 pub use sse::Events;

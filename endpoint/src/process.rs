@@ -4,10 +4,33 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::trouble::{Result, Trouble};
+
+/// Groups that were started and not ended yet.
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Ends every server that this process started, by force: for a process that itself ends at once, wherever it is.
+pub fn end_all() {
+    for group in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        signal(group, "KILL");
+    }
+}
+
+/// Signals a process group.
+fn signal(group: u32, name: &str) {
+    if cfg!(unix) {
+        let quiet = Command::new("kill")
+            .args([&format!("-{name}"), "--", &format!("-{group}")])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        drop(quiet);
+    }
+}
 
 /// How a server is started.
 #[derive(Debug, Clone)]
@@ -63,6 +86,7 @@ impl Process {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child =
             command.spawn().map_err(|e| Trouble::Refused(format!("{program}: the server can't be started: {e}")))?;
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
         let mut process = Self { child, end: start.end };
         let begun = Instant::now();
         loop {
@@ -85,7 +109,7 @@ impl Process {
 
     /// Ends the process group: by asking, then by force. No other process is touched.
     fn end(&mut self) {
-        self.signal("TERM");
+        signal(self.child.id(), "TERM");
         let until = Instant::now() + self.end;
         while Instant::now() < until {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -94,18 +118,10 @@ impl Process {
             std::thread::sleep(Duration::from_millis(20));
         }
         // Workers of the group may outlive their parent.
-        self.signal("KILL");
+        signal(self.child.id(), "KILL");
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-
-    /// Signals the group that this child leads.
-    fn signal(&mut self, name: &str) {
-        if cfg!(unix) {
-            let group = format!("-{}", self.child.id());
-            let quiet = Command::new("kill").args([&format!("-{name}"), "--", &group]).stderr(Stdio::null()).status();
-            drop(quiet);
-        }
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).retain(|group| *group != self.child.id());
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Found {
     pub rows: Vec<RecallRow>,
     /// For each row its conversation's number and the repeat.
     pub places: Vec<(usize, u64)>,
+    /// For each row whether only the control with what told the answer gives it, and the cold one takes nothing from the history.
+    pub forgotten: Vec<bool>,
     /// One row a request.
     pub requests: Vec<RequestRow>,
     /// What bears on the verdict beside the rows.
@@ -117,6 +119,7 @@ fn gather(suite: &Suite<'_>, jobs: &[(usize, u64)], held: Vec<Option<Held>>) -> 
         let rows = rows(conversation, suite.patch_set, &held.answered);
         found.places.extend(rows.iter().map(|_| (i, repeat)));
         found.rows.extend(rows);
+        found.forgotten.extend(held.answered.iter().flat_map(forgotten));
         found.requests.extend(held.requests);
         troubles.extend(held.trouble.map(|t| (conversation.talk.name.clone(), t)));
     }
@@ -149,6 +152,16 @@ fn gather(suite: &Suite<'_>, jobs: &[(usize, u64)], held: Vec<Option<Held>>) -> 
         found.notes.push(format!("{left} of {} conversations were not held: {why}", jobs.len()));
     }
     Ok(found)
+}
+
+/// Of each question whether it is given beside what told it and not by the conversation, cold either, and the cold answer has
+/// nothing of the history.
+fn forgotten(one: &Answered) -> Vec<bool> {
+    let Some(((_, by_cold), (_, by_near))) = one.cold.as_ref().zip(one.near.as_ref()) else {
+        return vec![false; one.right.len()];
+    };
+    let of = |q: usize| !one.takes && !one.right[q] && !by_cold[q] && by_near[q];
+    (0..by_near.len()).map(of).collect()
 }
 
 /// Rows of what was answered.

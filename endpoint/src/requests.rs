@@ -20,6 +20,10 @@ pub enum Kind {
     Cold,
     /// The control without the history.
     Alone,
+    /// The control with nothing of the history but what the answer was told in.
+    Near,
+    /// A prompt that is asked before and behind an interruption.
+    Again,
     /// Counting a prompt's tokens.
     Count,
 }
@@ -33,6 +37,8 @@ impl Kind {
             Self::Cut => "cut",
             Self::Cold => "cold",
             Self::Alone => "alone",
+            Self::Near => "near",
+            Self::Again => "again",
             Self::Count => "count",
         }
     }

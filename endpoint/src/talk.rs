@@ -1,11 +1,12 @@
 //! One conversation with a server, turn by turn, as a client holds it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use karat_model::prompt::{Message, Role};
 use karat_scenarios::grammar::random::Random;
 use karat_scenarios::grammar::small_talk::SmallTalk;
-use karat_scenarios::{Exchange, Scenario, Stop};
+use karat_scenarios::{Exchange, Scenario, Stop, Told};
 
 use crate::api::{Reply, Server};
 use crate::requests::{Kind, Log};
@@ -82,6 +83,10 @@ pub struct Answered {
     pub cold: Option<(Reply, Vec<bool>)>,
     /// The last turn alone; asked with `cold`.
     pub alone: Option<Reply>,
+    /// The question behind what told its answer and nothing else; asked when the cold prompt doesn't give it either.
+    pub near: Option<(Reply, Vec<bool>)>,
+    /// The cold answer has a word of the history that neither the last turn alone nor what told the answer brings.
+    pub takes: bool,
 }
 
 /// Holds one conversation. Stops at a request that gets no answer; what had been answered until then is kept.
@@ -173,28 +178,30 @@ impl Hand<'_, '_> {
         self.before = before.max(Before::Warm);
         let right = rights(exchange, &reply);
         let truncated = reply.finish.as_deref() == Some("length");
-        let (mut cold, mut alone) = (None, None);
+        let (mut cold, mut alone, mut near) = (None, None, None);
         if right.contains(&false) && !truncated {
             let unlike = self.unlike_any(at);
             let control = self.request(Kind::Cold, &unlike, most, None)?;
-            let right = rights(exchange, &control);
-            cold = Some((control, right));
+            let of_cold = rights(exchange, &control);
             alone = Some(self.request(Kind::Alone, &last_turn(&sent), most, None)?);
+            let lacks = |q: usize| !right[q] && !of_cold[q];
+            let told = (0..right.len()).filter(|q| lacks(*q)).find_map(|q| exchange.questions[q].told.as_ref());
+            if let Some(beside) = told.and_then(|told| beside(&sent, told)) {
+                let reply = self.request(Kind::Near, &beside, most, None)?;
+                let right = rights(exchange, &reply);
+                near = Some((reply, right));
+            }
+            cold = Some((control, of_cold));
         }
-        Ok(Answered { exchange: at, before, reply, right, cold, alone })
+        let replies = [cold.as_ref().map(|c| &c.0), near.as_ref().map(|n| &n.0), alone.as_ref()];
+        let takes = matches!(replies, [Some(cold), Some(near), Some(alone)] if takes(cold, [near, alone], &sent));
+        Ok(Answered { exchange: at, before, reply, right, cold, alone, near, takes })
     }
 
     /// The conversation behind a sentence that no earlier prompt began with: no cache can hold any of it.
     fn unlike_any(&self, at: usize) -> Vec<Message> {
         let seed = self.habits.seed ^ self.habits.repeat.wrapping_mul(0x9e37);
-        let mut r = Random::new(seed, self.number << 20 | at as u64);
-        let sentence = SmallTalk::new(&mut r).sentences(&mut r, 2);
-        let mut messages = self.sent.clone();
-        if let Some(first) = messages.first_mut() {
-            let text = first.content.join("\n\n");
-            first.content = vec![format!("{sentence} {text}").trim_end().to_owned()];
-        }
-        messages
+        behind(&self.sent, seed, self.number << 20 | at as u64)
     }
 
     fn most(&self, exchange: &Exchange) -> usize {
@@ -223,6 +230,34 @@ impl Before {
     fn max(self, other: Self) -> Self {
         if self == Self::Cold { other } else { self }
     }
+}
+
+/// Messages behind two sentences of their own, so that no earlier prompt begins as they do.
+pub(crate) fn behind(messages: &[Message], seed: u64, number: u64) -> Vec<Message> {
+    let mut r = Random::new(seed, number);
+    let sentence = SmallTalk::new(&mut r).sentences(&mut r, 2);
+    let mut messages = messages.to_vec();
+    if let Some(first) = messages.first_mut() {
+        let text = first.content.join("\n\n");
+        first.content = vec![format!("{sentence} {text}").trim_end().to_owned()];
+    }
+    messages
+}
+
+/// One user message: what told the answer, then the last turn's question. `None` where they are one message.
+fn beside(messages: &[Message], told: &Told) -> Option<Vec<Message>> {
+    let user = messages.iter().rposition(|m| m.role == Role::User).filter(|user| told.message < *user)?;
+    let both = format!("{}\n\n{}", told.sentence, messages[user].content.join("\n\n"));
+    Some(vec![Message { content: vec![both], ..messages[user].clone() }])
+}
+
+/// True when an answer has a word of the messages that none of these others has.
+fn takes(answer: &Reply, others: [&Reply; 2], messages: &[Message]) -> bool {
+    let of = |r: &Reply| words(&r.text(true));
+    let known: BTreeSet<String> = others.into_iter().flat_map(of).collect();
+    let texts = messages.iter().flat_map(|m| m.content.iter().chain(&m.reasoning_content));
+    let history: BTreeSet<String> = texts.flat_map(|text| words(text)).collect();
+    of(answer).iter().any(|word| !known.contains(word) && history.contains(word))
 }
 
 /// Which of an exchange's questions an answer gives.

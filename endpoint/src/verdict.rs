@@ -8,7 +8,7 @@ use karat_bundle::{Finding, RecallRow, Verdict};
 use crate::recall::Found;
 
 /// Chance that `k` or more of independent events happen, which have these chances.
-fn at_least(k: usize, chances: &[f64]) -> f64 {
+pub(crate) fn at_least(k: usize, chances: &[f64]) -> f64 {
     // By how many happened so far.
     let mut of = vec![1.0];
     for p in chances {
@@ -36,6 +36,36 @@ fn conversations(rows: &[RecallRow]) -> Vec<Counts> {
         one.lost += u64::from(!candidate_is_right(row));
     }
     by.into_values().collect()
+}
+
+/// What no cache can have lost: a failure where answers are given with what told them beside the question, and not behind the
+/// whole conversation, of which the server says nothing; in more conversations than chance explains
+/// (`delta`) if each answer were lost with chance `margin` at most.
+pub fn forgotten(found: &Found, margin: f64, delta: f64) -> Option<Finding> {
+    let name = found.rows.first().map_or("endpoint", |r| r.patch_set.as_str());
+    let mut by: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
+    for (row, forgotten) in found.rows.iter().zip(&found.forgotten).filter(|(row, _)| counts(row)) {
+        if *forgotten || golden_is_right(row) {
+            let one = by.entry((&row.scenario, &row.conversation)).or_default();
+            one.answers += 1;
+            one.lost += u64::from(*forgotten);
+        }
+    }
+    let of: Vec<Counts> = by.into_values().collect();
+    let (answers, lost): (u64, u64) = of.iter().fold((0, 0), |(a, l), c| (a + c.answers, l + c.lost));
+    let chance = by_chance(&of, margin);
+    (lost > 0 && chance <= delta).then(|| {
+        let hit = of.iter().filter(|c| c.lost > 0).count();
+        Finding::new(
+            Verdict::Fail,
+            format!(
+                "{name}: {lost} of {answers} answers are given when what told them stands beside the question, and not from the \
+                 whole conversation, cold either, of which nothing is said: it does not reach the model, or the model can't use \
+                 it (in {hit} of {} conversations, by chance {chance:.0e})",
+                of.len()
+            ),
+        )
+    })
 }
 
 /// Findings on what was lost: a failure where losses lie in more conversations than chance explains (`delta`) if each answer

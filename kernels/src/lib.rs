@@ -8,6 +8,7 @@
 #[cfg(feature = "cuda")]
 pub mod candidate;
 pub mod check;
+pub mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod evidence;

@@ -23,7 +23,7 @@ pub use blind::Blind;
 pub use cut::Cut;
 pub use file::{Content, Scenario};
 pub use library::{Builtin, list, story};
-pub use live::{Exchange, Question, Stop};
+pub use live::{Exchange, Question, Stop, Told};
 pub use recipe::{MAKERS, Recipe};
 pub use sequence::Rendered;
 pub use symptom::{Looks, Symptom, repeats, symptom};

@@ -20,6 +20,17 @@ pub struct Question {
     pub anywhere: bool,
     /// Where the value was told last, 0 the start and 1 the end of the text before the answer; `None` when in no one place.
     pub depth: Option<f64>,
+    /// Where it was told last; `None` when in no one place.
+    pub told: Option<Told>,
+}
+
+/// Where a value was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Index of the message.
+    pub message: usize,
+    /// The sentence or line.
+    pub sentence: String,
 }
 
 /// Where a client stops reading.
@@ -49,7 +60,7 @@ impl Scenario {
     pub fn exchanges(&self) -> Vec<Exchange> {
         let mut out = Vec::new();
         let mut before = 0;
-        let mut told: Vec<(u16, usize)> = Vec::new();
+        let mut told: Vec<(u16, usize, Told)> = Vec::new();
         for (message, whole) in self.messages.iter().enumerate() {
             let questions: Vec<Question> =
                 self.marks[message].iter().filter_map(|marked| question(whole, marked, &told, before)).collect();
@@ -63,7 +74,8 @@ impl Scenario {
             }
             for marked in &self.marks[message] {
                 if let Mark::Plant { fact } = marked.mark {
-                    told.push((fact, before + marked.range.start));
+                    let sentence = place(whole, marked).map_or("", |text| sentence(text, &marked.range)).to_owned();
+                    told.push((fact, before + marked.range.start, Told { message, sentence }));
                 }
             }
             before += characters(whole);
@@ -72,23 +84,39 @@ impl Scenario {
     }
 }
 
-fn question(whole: &Message, marked: &Marked, told: &[(u16, usize)], before: usize) -> Option<Question> {
+fn question(whole: &Message, marked: &Marked, told: &[(u16, usize, Told)], before: usize) -> Option<Question> {
     let Mark::Answer { fact, kind } = marked.mark else { return None };
-    let text = match marked.place {
-        Place::Content(i) => whole.content.get(i)?.get(marked.range.clone())?,
-        Place::Reasoning => whole.reasoning_content.as_ref()?.get(marked.range.clone())?,
-        Place::Arguments(i) => match &whole.tool_calls.get(i)?.arguments {
-            karat_model::prompt::Arguments::Text(text) => text.get(marked.range.clone())?,
-            karat_model::prompt::Arguments::Object(_) => return None,
-        },
-    };
-    let at = told.iter().rev().find(|(f, _)| *f == fact).map(|(_, at)| *at);
+    let text = place(whole, marked)?.get(marked.range.clone())?;
+    let last = told.iter().rev().find(|(f, ..)| *f == fact);
     Some(Question {
         kind: KINDS.get(usize::from(kind)).copied().unwrap_or_default(),
         expected: text.trim().to_owned(),
         anywhere: marked.place == Place::Reasoning,
-        depth: at.map(|at| at as f64 / before.max(1) as f64),
+        depth: last.map(|(_, at, _)| *at as f64 / before.max(1) as f64),
+        told: last.map(|(.., told)| told.clone()),
     })
+}
+
+/// The text that a mark is in.
+fn place<'a>(whole: &'a Message, marked: &Marked) -> Option<&'a str> {
+    match marked.place {
+        Place::Content(i) => whole.content.get(i).map(String::as_str),
+        Place::Reasoning => whole.reasoning_content.as_deref(),
+        Place::Arguments(i) => match &whole.tool_calls.get(i)?.arguments {
+            karat_model::prompt::Arguments::Text(text) => Some(text),
+            karat_model::prompt::Arguments::Object(_) => None,
+        },
+    }
+}
+
+/// The sentence or line around a range.
+fn sentence<'a>(text: &'a str, range: &std::ops::Range<usize>) -> &'a str {
+    let (before, behind) = (text.get(..range.start).unwrap_or(""), text.get(range.end..).unwrap_or(""));
+    let start = [". ", "\n"].iter().filter_map(|end| before.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
+    let ends =
+        [". ", ".\n", "\n"].iter().filter_map(|end| behind.find(end).map(|at| at + usize::from(end.starts_with('.'))));
+    let end = ends.min().map_or(text.len(), |at| range.end + at);
+    text.get(start..end).unwrap_or("").trim()
 }
 
 fn texts(message: &Message) -> impl Iterator<Item = &str> {
@@ -118,5 +146,9 @@ mod tests {
         assert!(last.questions[0].anywhere);
         // "write a page about the tiny tower" stands behind the first two messages and before the page.
         assert!(last.questions[0].depth.is_some_and(|d| d > 0.1 && d < 0.6), "{:?}", last.questions[0].depth);
+        let told = last.questions[0].told.as_ref().unwrap();
+        assert!(told.message < last.message && told.sentence.contains("tiny tower"), "{told:?}");
+        assert_eq!(sentence("a b. the owner is x.\ny. z", &(18..19)), "the owner is x.");
+        assert_eq!(sentence("a\ncode: 7", &(8..9)), "code: 7");
     }
 }

@@ -62,12 +62,13 @@ fn a_real_engine_end_to_end() {
     };
     let sglang = ["--api", "sglang", "--route", "generate"];
     let vllm = ["--api", "vllm", "--route", "completions"];
+    let chat = ["--api", "sglang", "--route", "chat"];
     {
         let engine = start(&python, &[]);
         for api in ["sglang", "vllm"] {
             assert_eq!(audit(&engine, api).expect(0).json()["verdict"], "pass");
         }
-        for route in [sglang, vllm] {
+        for route in [sglang, vllm, chat] {
             // Nothing is lost, and so few answers prove no margin.
             let said = recall(&engine, &route).expect(4).json();
             let reasons = said["reasons"].to_string();
@@ -78,6 +79,11 @@ fn a_real_engine_end_to_end() {
         let engine = start(&python, &["--fault", "other-prefix"]);
         let said = recall(&engine, &sglang).expect(1).json();
         assert!(said["reasons"][0].as_str().unwrap().contains("behind a stream that was closed"), "{said}");
+    }
+    for (fault, route) in [("stale-abort", chat), ("next-prefix", sglang)] {
+        let engine = start(&python, &["--fault", fault]);
+        let said = recall(&engine, &route).expect(1).json()["reasons"].to_string();
+        assert!(said.contains("behind a stream that was closed than twice before"), "{fault}: {said}");
     }
     let engine = start(&python, &["--fault", "scale"]);
     for api in ["sglang", "vllm"] {

@@ -11,6 +11,9 @@ pub(super) fn body(ids: &[u32], most: usize, stream: bool) -> Value {
         "input_ids": ids,
         "sampling_params": {"temperature": 0, "max_new_tokens": most, "skip_special_tokens": false},
         "stream": stream,
+        // Of the answer alone: the prompt's would take the prefix cache away.
+        "return_logprob": true,
+        "return_text_in_logprobs": false,
     })
 }
 
@@ -21,7 +24,8 @@ pub(super) fn read(value: &Value, reply: &mut Reply) -> Result<()> {
         return Err(Trouble::malformed("the answer has no meta_info"));
     };
     let said = text(value, "text")?;
-    if said.starts_with(reply.content.as_str()) {
+    let is_whole = said.starts_with(reply.content.as_str());
+    if is_whole {
         said.clone_into(&mut reply.content);
     } else {
         reply.content.push_str(said);
@@ -30,6 +34,13 @@ pub(super) fn read(value: &Value, reply: &mut Reply) -> Result<()> {
     reply.usage.prompt = number("prompt_tokens").or(reply.usage.prompt);
     reply.usage.completion = number("completion_tokens").or(reply.usage.completion);
     reply.usage.cached = number("cached_tokens").or(reply.usage.cached);
+    // As the text: all so far, or only what is new.
+    if let Some(list) = meta.get("output_token_logprobs").and_then(Value::as_array) {
+        let values = list.iter().filter_map(|one| one.get(0).and_then(Value::as_f64));
+        let (sum, n) = values.fold((0.0, 0), |(sum, n), p| (sum + p, n + 1));
+        let before = if is_whole { (0.0, 0) } else { reply.log_probs };
+        reply.log_probs = (before.0 + sum, before.1 + n);
+    }
     match meta.get("finish_reason") {
         None | Some(Value::Null) => {}
         Some(Value::String(word)) => reply.finish = Some(word.clone()),

@@ -181,6 +181,9 @@ impl Server<'_> {
             return Ok(reply);
         }
         while let Some(data) = events.next_data()? {
+            if self.client.is_stopped() {
+                return Err(Trouble::Stopped);
+            }
             let value: Value = serde_json::from_str(&data).map_err(|e| {
                 let shown: String = data.chars().take(80).collect();
                 Trouble::malformed(format!("an event of the stream is not JSON ({e}): {shown:?}"))

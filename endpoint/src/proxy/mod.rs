@@ -22,6 +22,8 @@ pub enum State {
     Wrong,
     /// It could not be seen.
     Unseen,
+    /// The proxy did not answer in time, was over its limit or failed: another try may go well.
+    NoAnswer,
 }
 
 impl State {
@@ -31,6 +33,7 @@ impl State {
             Self::Right => "right",
             Self::Wrong => "wrong",
             Self::Unseen => "not seen",
+            Self::NoAnswer => "no answer",
         }
     }
 }
@@ -53,7 +56,8 @@ impl Check {
     }
 
     fn unseen(name: &'static str, trouble: &Trouble) -> Self {
-        Self { name, state: State::Unseen, detail: trouble.to_string() }
+        let state = if trouble.is_infra() { State::NoAnswer } else { State::Unseen };
+        Self { name, state, detail: trouble.to_string() }
     }
 }
 

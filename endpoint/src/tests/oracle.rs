@@ -24,6 +24,8 @@ pub(super) enum Fault {
     None,
     /// After a stream that the client closed, the next request is answered from another conversation's history.
     WrongPrefixAfterAbort,
+    /// A prompt that was given up is answered with the same words and other log-probabilities from then on.
+    StaleAbort,
     /// Prompts of more than this many messages lose their history.
     Forgets(usize),
     /// Prompts of which most came from the cache lose their history.
@@ -78,6 +80,8 @@ struct Oracle {
     conversations: Vec<Conversation>,
     /// The next answer comes from another conversation.
     poisoned: AtomicBool,
+    /// Prompts that were given up.
+    left: Mutex<Vec<Vec<String>>>,
     refused: AtomicUsize,
     /// Words of earlier prompts, for the cached tokens of the usage.
     seen: Mutex<Vec<Vec<String>>>,
@@ -89,6 +93,7 @@ pub(super) fn start(fault: Fault, conversations: &[Conversation]) -> Serving {
         fault,
         conversations: conversations.to_vec(),
         poisoned: AtomicBool::new(false),
+        left: Mutex::new(Vec::new()),
         refused: AtomicUsize::new(0),
         seen: Mutex::new(Vec::new()),
     };
@@ -150,6 +155,8 @@ impl Oracle {
             return answer
                 .json(200, &json!({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}));
         }
+        let is_stale = self.fault == Fault::StaleAbort && self.left.lock().unwrap().contains(&prompt);
+        let log_probs = json!({"content": [{"logprob": if is_stale { -0.11 } else { -0.1 }}]});
         answer.begin()?;
         for (i, piece) in pieces.iter().enumerate() {
             // Time for a client that gives up to be noticed.
@@ -158,6 +165,7 @@ impl Oracle {
                 && answer.is_closed_within(Duration::from_millis(if i < 3 { 12 } else { 4 }))
             {
                 self.poisoned.store(self.fault == Fault::WrongPrefixAfterAbort, Ordering::Relaxed);
+                self.left.lock().unwrap().push(prompt);
                 return Ok(());
             }
             if self.fault == Fault::Cut && i == 1 {
@@ -166,7 +174,8 @@ impl Oracle {
             if self.fault == Fault::Garbage && i == 1 {
                 answer.event("{\"choices\": [{\"delta\":")?;
             }
-            answer.event(&json!({"choices": [{"delta": {"content": piece}, "finish_reason": null}]}).to_string())?;
+            let choice = json!({"delta": {"content": piece}, "logprobs": log_probs, "finish_reason": null});
+            answer.event(&json!({"choices": [choice]}).to_string())?;
         }
         answer.event(&json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}).to_string())?;
         answer.event(&json!({"choices": [], "usage": usage}).to_string())?;
@@ -174,8 +183,26 @@ impl Oracle {
         answer.end()
     }
 
+    /// The answer to a question that stands behind what told it, in one message.
+    fn beside(&self, text: &str) -> Option<String> {
+        self.conversations.iter().find_map(|conversation| {
+            let all = &conversation.talk.messages;
+            let told = |e: &karat_scenarios::Exchange| e.questions.iter().find_map(|q| q.told.clone());
+            conversation.exchanges.iter().find_map(|exchange| {
+                let user = all[..exchange.message].iter().rfind(|m| m.role == Role::User)?;
+                let beside = text.ends_with(&user.content.join("\n\n")) && text.starts_with(&told(exchange)?.sentence);
+                beside.then(|| content(&api::message_json(&all[exchange.message])))
+            })
+        })
+    }
+
     /// The answer that the conversation itself gives behind these messages.
     fn says(&self, messages: &[Value], poisoned: bool) -> String {
+        if let [one] = messages
+            && let Some(said) = self.beside(&content(one))
+        {
+            return said;
+        }
         let given: Vec<String> = messages.iter().filter(|m| m["role"] != "assistant").map(content).collect();
         for (at, conversation) in self.conversations.iter().enumerate() {
             let all = &conversation.talk.messages;

@@ -7,7 +7,7 @@ use super::oracle::{Fault, conversations, server, start};
 use crate::recall::{Found, Suite, run};
 use crate::speed::Speed;
 use crate::talk::{Conversation, Habits};
-use crate::{template, verdict};
+use crate::{interrupted, template, verdict};
 
 fn suite(conversations: &[Conversation], requests: Option<u64>) -> Suite<'_> {
     let habits = Habits { abort_every: 3, most: 64, seed: 7, repeat: 0, budget: requests };
@@ -59,14 +59,38 @@ fn wrong_prefix_reuse_after_an_abort_is_caught_within_60_requests() {
 }
 
 #[test]
-fn a_server_that_always_forgets_is_never_passed() {
+fn a_server_that_always_forgets_is_told_by_what_it_says_beside_the_question() {
     let talks = conversations(&["turn-two"]);
+    let sound = found(Fault::None, &talks, &suite(&talks, None));
+    assert!(verdict::forgotten(&sound, 0.01, 1e-3).is_none() && sound.forgotten.len() == sound.rows.len());
     let found = found(Fault::Forgets(3), &talks, &suite(&talks, None));
     assert!(found.rows.iter().any(|r| !candidate_is_right(r)));
     // The control forgets as well: nothing is told apart, and nothing is passed either.
     assert!(found.rows.iter().filter(|r| !candidate_is_right(r)).all(|r| !golden_is_right(r) && r.amnesia.is_none()));
     assert_ne!(judged(&found).verdict, Verdict::Pass);
     assert!(found.proved() < found.rows.len());
+    let finding = verdict::forgotten(&found, 0.01, 1e-3).unwrap();
+    assert_eq!(finding.verdict, Verdict::Fail);
+    assert!(finding.reason.contains("beside the question"), "{}", finding.reason);
+}
+
+#[test]
+fn what_an_abandoned_request_leaves_is_seen_where_no_answer_changes() {
+    let talks = conversations(&NAMES);
+    for (fault, is_found) in [(Fault::None, false), (Fault::StaleAbort, true), (Fault::WrongPrefixAfterAbort, true)] {
+        let serving = start(fault, &talks);
+        let seen = interrupted::check(&server(&serving.url()), &talks, 7, Some(54), (1e-3, "endpoint")).unwrap();
+        assert_eq!(seen.requests.len(), 45);
+        assert_eq!(seen.requests.iter().filter(|r| r.outcome == "closed").count(), 15);
+        let verdicts: Vec<Verdict> = seen.findings.iter().map(|f| f.verdict).collect();
+        assert_eq!(verdicts, if is_found { vec![Verdict::Fail] } else { Vec::new() }, "{fault:?}: {:?}", seen.findings);
+        assert!(seen.notes.is_empty(), "{:?}", seen.notes);
+    }
+    // Nine requests are one pair: nothing can be proved, and that is said.
+    let serving = start(Fault::StaleAbort, &talks);
+    let seen = interrupted::check(&server(&serving.url()), &talks, 7, Some(17), (1e-3, "endpoint")).unwrap();
+    assert!(seen.findings.is_empty() && seen.requests.len() == 9);
+    assert!(seen.notes.iter().any(|n| n.contains("too few")), "{:?}", seen.notes);
 }
 
 #[test]

@@ -30,40 +30,49 @@ struct CompressArgs {
     float eps;
 };
 
-#define BLOCK 128
+#define THREADS (COLUMNS / WARP_COLUMNS * 64)  // two warps one below the other
+#define ROWS (MT * 32)
+#define NT (WARP_COLUMNS / 8)
 #define STEP 64  // of K: 128 bytes a row
-#define OPERAND (BLOCK * STEP * 2)
-#define STAGE_BYTES (2 * OPERAND)
+#define KS (PROMOTE / 16)
+#define STAGE_BYTES ((ROWS + COLUMNS) * STEP * 2)
 #define BAND 8  // blocks of rows that share their columns of w in the L2 cache
 
 DEVICE int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
-DEVICE void load_operand(char* to, const bf16* from, int first, int rows, int k, int k0) {
+// Rows past the last one are that one again: nobody stores what comes of them. Past the last column there are zeros.
+template <int HEIGHT>
+DEVICE void load_operand(char* to, const bf16* from, int last, int k, int k0) {
+    const int row = afresh(threadIdx.x) >> 3, chunk = threadIdx.x & 7;
+    const bool valid = k0 + chunk * 8 < k;
+    from += valid ? k0 + chunk * 8 : 0;
+    to += swizzled(row, chunk);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int at = threadIdx.x + i * 256, row = at >> 3, chunk = at & 7;
-        bool valid = first + row < rows && k0 + chunk * 8 < k;
-        cp_async(to + swizzled(row, chunk), from + (valid ? (long long)(first + row) * k + k0 + chunk * 8 : 0), valid);
-    }
+    for (int i = 0; i < HEIGHT * 8 / THREADS; i++)
+        cp_async(to + i * (THREADS / 8) * 128, from + (u32)min(row + i * (THREADS / 8), last) * (u32)k, valid);
 }
 
-// Grid: row blocks * column blocks; 128 x 128 outputs a block.
-extern "C" __global__ void __launch_bounds__(256, 1) compress_project(CompressArgs a) {
+// Grid: row blocks * column blocks; ROWS x COLUMNS outputs a block, MT * 16 x WARP_COLUMNS a warp.
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST) compress_project(CompressArgs a) {
     extern __shared__ __align__(128) char shared[];
-    let_next();
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = (warp & 3) * 32, wn = (warp >> 2) * 64;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = (warp & 1) * MT * 16, wn = (warp >> 1) * WARP_COLUMNS;
     const int outputs = 2 * a.columns;
-    const int row_blocks = (a.tokens + BLOCK - 1) / BLOCK, column_blocks = (outputs + BLOCK - 1) / BLOCK;
+    const int row_blocks = (a.tokens + ROWS - 1) / ROWS, column_blocks = (outputs + COLUMNS - 1) / COLUMNS;
     const int band = blockIdx.x / (BAND * column_blocks), in_band = blockIdx.x % (BAND * column_blocks);
     const int height = min(BAND, row_blocks - band * BAND);
-    const int m0 = (band * BAND + in_band % height) * BLOCK, n0 = in_band / height * BLOCK;
+    const int m0 = (band * BAND + in_band % height) * ROWS, n0 = in_band / height * COLUMNS;
     const int steps = (a.width + STEP - 1) / STEP;
-    float total[2][8][4] = {};
+    wait_for_previous();
+    let_next();
+    const bf16* x_from = a.x + (long long)m0 * a.width;
+    const bf16* w_from = a.w + (long long)n0 * a.width;
+    const int last_row = a.tokens - m0 - 1, last_column = outputs - n0 - 1;
+    float total[MT][NT][4] = {};
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < steps) {
-            load_operand(shared + s * STAGE_BYTES, a.x, m0, a.tokens, a.width, s * STEP);
-            load_operand(shared + s * STAGE_BYTES + OPERAND, a.w, n0, outputs, a.width, s * STEP);
+            load_operand<ROWS>(shared + s * STAGE_BYTES, x_from, last_row, a.width, s * STEP);
+            load_operand<COLUMNS>(shared + s * STAGE_BYTES + ROWS * 128, w_from, last_column, a.width, s * STEP);
         }
         cp_commit();
     }
@@ -72,49 +81,57 @@ extern "C" __global__ void __launch_bounds__(256, 1) compress_project(CompressAr
         cp_wait<STAGES - 2>();
         __syncthreads();
         if (step + STAGES - 1 < steps) {
-            load_operand(shared + next * STAGE_BYTES, a.x, m0, a.tokens, a.width, (step + STAGES - 1) * STEP);
-            load_operand(shared + next * STAGE_BYTES + OPERAND, a.w, n0, outputs, a.width, (step + STAGES - 1) * STEP);
+            load_operand<ROWS>(shared + next * STAGE_BYTES, x_from, last_row, a.width, (step + STAGES - 1) * STEP);
+            load_operand<COLUMNS>(shared + next * STAGE_BYTES + ROWS * 128, w_from, last_column, a.width, (step + STAGES - 1) * STEP);
         }
         cp_commit();
-        const char* x = shared + stage * STAGE_BYTES;
-        const char* w = x + OPERAND;
-        float sum[2][8][4] = {};
+        // Chunks are permuted by an exclusive or of the whole address: rows 8 apart lie 1024 bytes apart.
+        const u32 x = shared_at(shared) + stage * STAGE_BYTES + swizzled(wm + (lane & 15), lane >> 4);
+        const u32 w = shared_at(shared) + stage * STAGE_BYTES + ROWS * 128 + swizzled(wn + (lane & 7), lane >> 3);
+        // Rows of x stay in registers for PROMOTE of K, columns of w pass by 8 at a time: a warp's outputs are too many for a second
+        // accumulator of each.
 #pragma unroll
-        for (int part = 0; part < 4; part++) {
-            u32 left[2][4];
+        for (int part = 0; part < STEP / PROMOTE; part++) {
+            u32 left[MT][KS][4];
 #pragma unroll
-            for (int r = 0; r < 2; r++)
-                ldmatrix(left[r], x + swizzled(wm + r * 16 + (lane & 15), part * 2 + (lane >> 4)));
+            for (int r = 0; r < MT; r++)
 #pragma unroll
-            for (int n = 0; n < 4; n++) {
-                u32 right[4];
-                ldmatrix(right, w + swizzled(wn + n * 16 + (lane & 7) + ((lane >> 4) << 3), part * 2 + ((lane >> 3) & 1)));
+                for (int k = 0; k < KS; k++)
+                    ldmatrix_at(left[r][k], (x ^ ((part * KS + k) << 5)) + r * 2048);
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    mma(sum[r][n * 2], left[r][0], left[r][1], left[r][2], left[r][3], right[0], right[1]);
-                    mma(sum[r][n * 2 + 1], left[r][0], left[r][1], left[r][2], left[r][3], right[2], right[3]);
-                }
+            for (int n = 0; n < NT; n++) {
+                u32 right[KS / 2][4];
+#pragma unroll
+                for (int k = 0; k < KS / 2; k++)
+                    ldmatrix_at(right[k], (w ^ ((part * KS * 2 + k * 4) << 4)) + n * 1024);
+                float sum[MT][4];
+#pragma unroll
+                for (int r = 0; r < MT; r++)
+                    mma_fresh(sum[r], left[r][0][0], left[r][0][1], left[r][0][2], left[r][0][3], right[0][0], right[0][1]);
+#pragma unroll
+                for (int k = 1; k < KS; k++)
+#pragma unroll
+                    for (int r = 0; r < MT; r++)
+                        mma(sum[r], left[r][k][0], left[r][k][1], left[r][k][2], left[r][k][3], right[k / 2][k % 2 * 2], right[k / 2][k % 2 * 2 + 1]);
+#pragma unroll
+                for (int r = 0; r < MT; r++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) total[r][n][i] += sum[r][i];
             }
         }
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) total[r][n][i] += sum[r][n][i];
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
     cp_wait<0>();
     Row* to = a.rows + (long long)(a.first_token - a.base) * outputs;
 #pragma unroll
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < MT; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int m = m0 + wm + r * 16 + (lane >> 2) + i * 8;
             if (m >= a.tokens) continue;
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
+            for (int n = 0; n < NT; n++) {
                 const int column = n0 + wn + n * 8 + (lane & 3) * 2;  // columns are even
                 if (column >= outputs) continue;
                 Row* at = to + (long long)m * outputs + column;
@@ -126,6 +143,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) compress_project(CompressAr
             }
         }
 }
+
+#define AHEAD 8
 
 DEVICE float stored(float v) { return low_bf16(pack_bf16(v, 0.0f)); }
 
@@ -141,28 +160,48 @@ DEVICE bool slot_at(const CompressArgs& a, int window, int i, long long& row, in
 }
 
 // Grid: windows; a thread a channel.
-extern "C" __global__ void __launch_bounds__(512) compress_pool(CompressArgs a) {
+extern "C" __global__ void __launch_bounds__(512, __CUDA_ARCH__ >= 1200 ? 1 : 4) compress_pool(CompressArgs a) {
     __shared__ float room[16];
     wait_for_previous();
     const int d = threadIdx.x, lane = d & 31, warp = d >> 5, window = a.first_window + blockIdx.x;
     const int slots = a.columns > a.dims ? 2 * a.ratio : a.ratio;
+    // Loads of AHEAD slots are under way at once; all of them are added in order.
     float top = -INFINITY;
-    for (int i = 0; i < slots; i++) {
-        long long row;
-        int shift, place;
-        if (!slot_at(a, window, i, row, shift, place)) continue;
-        const float z = row_value(a.rows[row * 2 * a.columns + a.columns + shift + d]) + a.ape[place * a.columns + shift + d];
-        top = fmaxf(top, z);
+    for (int first = 0; first < slots; first += AHEAD) {
+        float z[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long row = 0;
+            int shift = 0, place = 0;
+            const bool there = first + i < slots && slot_at(a, window, first + i, row, shift, place);
+            z[i] = -INFINITY;
+            if (there) z[i] = row_value(a.rows[row * 2 * a.columns + a.columns + shift + d]) + a.ape[place * a.columns + shift + d];
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) top = fmaxf(top, z[i]);
     }
     float den = 0.0f, sum = 0.0f;
-    for (int i = 0; i < slots; i++) {
-        long long row;
-        int shift, place;
-        if (!slot_at(a, window, i, row, shift, place)) continue;
-        const Row* from = a.rows + row * 2 * a.columns + shift + d;
-        const float e = expf(row_value(from[a.columns]) + a.ape[place * a.columns + shift + d] - top);
-        den += e;
-        sum = fmaf(e, row_value(from[0]), sum);
+    for (int first = 0; first < slots; first += AHEAD) {
+        float z[AHEAD], value[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            long long row = 0;
+            int shift = 0, place = 0;
+            const bool there = first + i < slots && slot_at(a, window, first + i, row, shift, place);
+            z[i] = -INFINITY;
+            value[i] = 0.0f;
+            if (there) {
+                const Row* from = a.rows + row * 2 * a.columns + shift + d;
+                z[i] = row_value(from[a.columns]) + a.ape[place * a.columns + shift + d];
+                value[i] = row_value(from[0]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            const float e = expf(z[i] - top);  // of a slot that isn't there 0
+            den += e;
+            sum = fmaf(e, value[i], sum);
+        }
     }
     float v = stored(sum / den);
     float square = v * v;

@@ -50,6 +50,7 @@ DEVICE void load_slab(const MhcArgs& a, char* stage, int first_row, int slab) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArgs a) {
     extern __shared__ __align__(128) char shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    wait_for_previous();
     let_next();
     const int first_row = blockIdx.x * TILE, slabs = a.width / SLAB;
     const int begin = (int)((long long)blockIdx.y * slabs / a.splits);

@@ -5,7 +5,7 @@
 // product; the row sum takes P unrounded, the product with V takes P in bf16. Partials (PARTIAL_BF16: 0 f32, 1 bf16) and
 // their log-sum-exp (f32) are merged by `mla_merge`, which adds the sink, in order of the splits: no atomics.
 //
-// HEADS 32 or 64, KEYS 32 or 64 (a tile), set by kernels.toml. Always 256 threads.
+// HEADS 16, 32 or 64, KEYS 32 or 64 (a tile), LEAST (blocks at once on a multiprocessor), set by kernels.toml. Always 256 threads.
 #include "ptx.cuh"
 
 struct MlaArgs {
@@ -59,7 +59,7 @@ DEVICE void load_tile(const MlaArgs& a, char* kv, int rows) {
 }
 
 // Grid: (batch, 64 / HEADS, splits).
-extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_split(MlaArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS, LEAST) mla_split(MlaArgs a) {
     extern __shared__ __align__(128) char shared[];
     char* q = shared;
     char* kv = shared + Q_BYTES;
@@ -73,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
     const int begin = split * tiles / a.splits, end = (split + 1) * tiles / a.splits;
     const float to_log2 = a.scale * 1.4426950408889634f;
 
+    wait_for_previous();
     int rows = prefetch_rows(a, sequence, begin);
     int rows_next = prefetch_rows(a, sequence, begin + 1);
     const bf16* q_from = a.q + ((long long)sequence * 64 + first_head) * DIM;
@@ -101,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, HEADS == 64 ? 1 : 2) mla_s
 
         float s[TILES][4] = {};
         const int first_key = key_group * TILES * 8;
-#if KEYS == 64
+#if TILES > 1
 #pragma unroll 4
         for (int step = 0; step < DIM / 16; step++) {
             u32 x[4];
@@ -264,15 +265,16 @@ extern "C" __global__ void __launch_bounds__(128) mla_merge(MlaArgs a) {
         float in[AHEAD][4];
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            long long at = ((first + min(s0 + j, a.splits - 1)) * 64 + head) * DIM + d;
+            const long long at = ((first + s0 + j) * 64 + head) * DIM + d;
+            const bool there = s0 + j < a.splits;
 #if PARTIAL_BF16
-            uint2 v = *(const uint2*)((const bf16*)a.partial + at);
+            const uint2 v = there ? *(const uint2*)((const bf16*)a.partial + at) : make_uint2(0, 0);
             in[j][0] = low_bf16(v.x);
             in[j][1] = high_bf16(v.x);
             in[j][2] = low_bf16(v.y);
             in[j][3] = high_bf16(v.y);
 #else
-            float4 v = *(const float4*)((const float*)a.partial + at);
+            const float4 v = there ? *(const float4*)((const float*)a.partial + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             in[j][0] = v.x;
             in[j][1] = v.y;
             in[j][2] = v.z;
@@ -281,8 +283,7 @@ extern "C" __global__ void __launch_bounds__(128) mla_merge(MlaArgs a) {
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            float w = __shfl_sync(0xffffffffu, weight, (s0 + j) & 31);
-            if (s0 + j >= a.splits) w = 0.0f;
+            const float w = __shfl_sync(0xffffffffu, weight, (s0 + j) & 31);  // of a split that isn't there 0
             den += w;
 #pragma unroll
             for (int i = 0; i < 4; i++) out[i] = fmaf(w, in[j][i], out[i]);

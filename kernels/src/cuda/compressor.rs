@@ -6,9 +6,6 @@ use karat_model::{Error, Result};
 use super::{Buffer, Device, Loaded};
 use crate::list::Entry;
 
-/// Outputs a block of the projection, each way.
-const BLOCK: u32 = 128;
-
 /// K5 or its naive counterpart, loaded.
 #[derive(Debug)]
 pub struct Compressor {
@@ -17,6 +14,8 @@ pub struct Compressor {
     pool: Vec<(CudaFunction, Entry)>,
     naive: bool,
     row_bytes: usize,
+    /// Rows and columns of a block's outputs.
+    block: (u32, u32),
 }
 
 /// Operands. Rows of tokens before `first_token` must have been projected by calls before.
@@ -91,6 +90,7 @@ impl Compressor {
             project: loaded.kernel("compress_project")?,
             pool: pool.iter().map(|name| loaded.kernel(name)).collect::<Result<_>>()?,
             naive,
+            block: if naive { (1, 1) } else { (32 * loaded.number("MT")?, loaded.number("COLUMNS")?) },
             row_bytes: if loaded.number("STORE_BF16").is_ok() { 2 } else { 4 },
         })
     }
@@ -147,12 +147,13 @@ impl Compressor {
         let blocks = if self.naive {
             (t * outputs as usize).div_ceil(entry.threads as usize) as u32
         } else {
-            call.tokens.div_ceil(BLOCK) * outputs.div_ceil(BLOCK)
+            call.tokens.div_ceil(self.block.0) * outputs.div_ceil(self.block.1)
         };
         let config =
             LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
-        // SAFETY: Args is CompressArgs of both sources, field by field; every buffer was checked for these sizes.
-        unsafe { device.launch(function, config, args) }?;
+        // SAFETY: Args is CompressArgs of both sources, field by field; every buffer was checked for these sizes. The optimized
+        // kernels wait before they touch memory.
+        unsafe { device.start(function, config, args, !self.naive) }?;
         if n == 0 {
             return Ok(());
         }
@@ -164,14 +165,8 @@ impl Compressor {
                 (call.windows, call.dims)
             };
             let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-            // SAFETY: as above; the windows' rows lie within the buffer. The optimized pooling waits before it touches memory.
-            unsafe {
-                if self.naive {
-                    device.launch(function, config, args)
-                } else {
-                    device.launch_over(function, config, args)
-                }
-            }?;
+            // SAFETY: as above; the windows' rows lie within the buffer.
+            unsafe { device.start(function, config, args, !self.naive) }?;
         }
         Ok(())
     }

@@ -209,27 +209,22 @@ impl Device {
     /// for these sizes, alive until the stream is done.
     pub(crate) unsafe fn launch<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A) -> Result<()> {
         // SAFETY: what the caller promises.
-        unsafe { self.queue(function, config, args, false) }
+        unsafe { self.start(function, config, args, false) }
     }
 
-    /// The same for a kernel that itself waits for the one before it (`griddepcontrol.wait`): its launch overlaps that one.
+    /// The same; with `over` for a kernel that itself waits for the one before it (`griddepcontrol.wait`): its launch overlaps
+    /// that one.
     ///
     /// # Safety
-    /// As for `launch`; and every thread of the kernel waits before it touches what the kernel before it writes, before it
-    /// writes anything, and before it ends.
-    pub(super) unsafe fn launch_over<A: Copy>(
+    /// As for `launch`; with `over` every thread of the kernel waits before it touches what the kernel before it writes, before
+    /// it writes anything, and before it ends.
+    pub(super) unsafe fn start<A: Copy>(
         &self,
         function: &CudaFunction,
         config: LaunchConfig,
         args: A,
+        over: bool,
     ) -> Result<()> {
-        // SAFETY: what the caller promises.
-        unsafe { self.queue(function, config, args, true) }
-    }
-
-    /// # Safety
-    /// As for `launch`, or for `launch_over` if `over`.
-    unsafe fn queue<A: Copy>(&self, function: &CudaFunction, config: LaunchConfig, args: A, over: bool) -> Result<()> {
         self.bind()?;
         let mut args = args;
         let mut params = [(&raw mut args).cast()];

@@ -6,8 +6,8 @@ use karat_model::{Error, Result};
 use super::{Buffer, Device, Loaded};
 use crate::list::Entry;
 
-/// Outputs a block, each way.
-const BLOCK: u32 = 128;
+/// Columns of a block's outputs.
+const COLUMNS: u32 = 128;
 
 /// The GEMM or its naive counterpart, loaded.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Gemm {
     product: (CudaFunction, Entry),
     split: Option<(CudaFunction, Entry)>,
     terms: usize,
+    /// Rows of a block's outputs.
+    rows: u32,
 }
 
 /// Operands: c[m,n] = sum over k of a[m,k] w[n,k].
@@ -53,9 +55,10 @@ impl Gemm {
     pub fn new(loaded: &Loaded) -> Result<Self> {
         let product = loaded.kernel("split_gemm")?;
         if loaded.naive() {
-            return Ok(Self { product, split: None, terms: 0 });
+            return Ok(Self { product, split: None, terms: 0, rows: 1 });
         }
-        Ok(Self { product, split: Some(loaded.kernel("split_terms")?), terms: loaded.number("TERMS")? as usize })
+        let (terms, rows) = (loaded.number("TERMS")? as usize, loaded.number("ROWS")?);
+        Ok(Self { product, split: Some(loaded.kernel("split_terms")?), terms, rows })
     }
 
     /// Queues the operation, the split into terms included.
@@ -84,17 +87,15 @@ impl Gemm {
                 block_dim: (entry.threads, 1, 1),
                 shared_mem_bytes: entry.shared,
             };
-            // SAFETY: Args is GemmArgs of both sources, field by field; every buffer was checked for these sizes. The product
-            // waits for the split before it touches memory.
-            unsafe {
-                if over { device.launch_over(function, config, args) } else { device.launch(function, config, args) }
-            }
+            // SAFETY: Args is GemmArgs of both sources, field by field; every buffer was checked for these sizes. The optimized
+            // kernels wait before they touch memory.
+            unsafe { device.start(function, config, args, over) }
         };
         match &self.split {
             None => launch(&self.product, ((m * n) as u64).div_ceil(u64::from(self.product.1.threads)) as u32, false),
             Some(split) => {
-                launch(split, ((m * k / 4) as u32).div_ceil(split.1.threads), false)?;
-                launch(&self.product, call.m.div_ceil(BLOCK) * call.n.div_ceil(BLOCK), true)
+                launch(split, ((m * k / 4) as u32).div_ceil(split.1.threads), true)?;
+                launch(&self.product, call.m.div_ceil(self.rows) * call.n.div_ceil(COLUMNS), true)
             }
         }
     }

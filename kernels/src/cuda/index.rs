@@ -22,6 +22,8 @@ const CANDIDATES: usize = 16_384;
 pub struct IndexLogits {
     kernel: (CudaFunction, Entry),
     naive: bool,
+    /// Queries of a block: as prefill they share keys.
+    queries: u32,
 }
 
 /// Operands of the scores. A page that the cache doesn't have holds keys of score 0.
@@ -106,7 +108,9 @@ impl IndexLogits {
     /// # Errors
     /// It isn't an image of this operation.
     pub fn new(loaded: &Loaded) -> Result<Self> {
-        Ok(Self { kernel: loaded.kernel("index_logits")?, naive: loaded.naive() })
+        let naive = loaded.naive();
+        let queries = if naive { 1 } else { loaded.number("QUERIES")? };
+        Ok(Self { kernel: loaded.kernel("index_logits")?, naive, queries })
     }
 
     /// Queues the operation.
@@ -142,12 +146,13 @@ impl IndexLogits {
         } else {
             let at_once = function.occupancy_max_active_blocks_per_multiprocessor(entry.threads, 0, None);
             let room = device.processors * at_once.unwrap_or(1);
-            ((room / call.batch).clamp(1, (n * p).div_ceil(KEYS) as u32), call.batch, 1)
+            let rows = call.batch.div_ceil(self.queries);
+            ((room / rows).clamp(1, (n * p).div_ceil(KEYS) as u32), rows, 1)
         };
         let config = LaunchConfig { grid_dim, block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
         // SAFETY: IndexArgs is that of both sources, field by field; every buffer was checked for these sizes, and pages
-        // that the cache doesn't hold aren't read.
-        unsafe { device.launch(function, config, args) }
+        // that the cache doesn't hold aren't read. The optimized kernel waits before it touches memory.
+        unsafe { device.start(function, config, args, !self.naive) }
     }
 }
 
@@ -205,13 +210,7 @@ impl Select {
             let config = LaunchConfig { grid_dim, block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
             // SAFETY: SelectArgs is that of both sources, field by field; every buffer was checked for these sizes. The
             // optimized kernels wait before they touch scores or candidates.
-            unsafe {
-                if self.naive {
-                    device.launch(function, config, args)
-                } else {
-                    device.launch_over(function, config, args)
-                }
-            }?;
+            unsafe { device.start(function, config, args, !self.naive) }?;
         }
         Ok(())
     }

@@ -139,15 +139,9 @@ impl Mhc {
                 continue;
             }
             let config = LaunchConfig { grid_dim, block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
-            // SAFETY: Args is MhcArgs of both sources, field by field; every buffer was checked for these sizes. `mhc_finish` of
-            // the optimized source waits before it touches memory.
-            unsafe {
-                if self.terms > 0 && entry.name == "mhc_finish" {
-                    device.launch_over(function, config, args)
-                } else {
-                    device.launch(function, config, args)
-                }
-            }?;
+            // SAFETY: Args is MhcArgs of both sources, field by field; every buffer was checked for these sizes. The optimized
+            // kernels wait before they touch memory.
+            unsafe { device.start(function, config, args, self.terms > 0) }?;
         }
         Ok(())
     }

@@ -132,14 +132,8 @@ impl Mla {
         for ((function, entry), grid_dim) in [&self.first, &self.last].into_iter().zip(grids) {
             let config = LaunchConfig { grid_dim, block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
             // SAFETY: Args is MlaArgs of both sources, field by field; every buffer was checked for these sizes. The kernels
-            // read no row that the cache doesn't hold. `mla_merge` waits before it reads what `mla_split` writes.
-            unsafe {
-                if entry.name == "mla_merge" {
-                    device.launch_over(function, config, args)
-                } else {
-                    device.launch(function, config, args)
-                }
-            }?;
+            // read no row that the cache doesn't hold. The optimized ones wait before they touch memory.
+            unsafe { device.start(function, config, args, !self.naive) }?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use karat_model::{Error, Result};
 use super::{Buffer, Device, Loaded};
 use crate::list::Entry;
 
-/// K that a block of the kernels takes at a time.
+/// Of width and inner: the most K that a block takes at a time.
 const SLAB: usize = 256;
 
 /// K4 or its naive counterpart, loaded.
@@ -16,7 +16,9 @@ pub struct Moe {
     kernels: Vec<(CudaFunction, Entry)>,
     naive: bool,
     nvfp4: bool,
+    /// Tokens and rows of weights of a block.
     tokens: u32,
+    rows: u32,
 }
 
 /// One of gate, up and down of all experts.
@@ -111,8 +113,9 @@ impl Moe {
             &["moe_group", "moe_up", "moe_down", "moe_sum"]
         };
         let kernels = names.iter().map(|name| loaded.kernel(name)).collect::<Result<_>>()?;
-        let tokens = if naive { 1 } else { loaded.number("TOKENS")? };
-        Ok(Self { kernels, naive, nvfp4: loaded.number("NVFP4").is_ok(), tokens })
+        let number = |name: &str| if naive { Ok(1) } else { loaded.number(name) };
+        let rows = 16 * number("MT")? * number("WARPS")? / number("WT")?;
+        Ok(Self { kernels, naive, nvfp4: loaded.number("NVFP4").is_ok(), tokens: number("TOKENS")?, rows })
     }
 
     /// Columns that share a scale.
@@ -182,8 +185,8 @@ impl Moe {
         let grids = if self.naive {
             vec![(threads(0, slots * i), 1), (threads(1, slots * w), 1), (threads(2, t * w), 1)]
         } else {
-            let rows = (call.inner / 64, call.width / 128);
-            vec![(call.experts, 1), (tiles, rows.0), (tiles, rows.1), (call.tokens, call.width.div_ceil(1024))]
+            let (up, down) = (call.inner.div_ceil(self.rows / 2), call.width.div_ceil(self.rows));
+            vec![(call.experts, 1), (tiles, up), (tiles, down), (call.tokens, call.width.div_ceil(1024))]
         };
         for ((function, entry), (x, y)) in
             self.kernels.iter().zip(grids).filter(|((_, entry), _)| part.has(&entry.name))
@@ -191,14 +194,8 @@ impl Moe {
             let config =
                 LaunchConfig { grid_dim: (x, y, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
             // SAFETY: Args is MoeArgs of both sources, field by field; every buffer was checked for these sizes. Experts
-            // outside the matrices aren't read. All optimized kernels but the first wait before they touch memory.
-            unsafe {
-                if self.naive || entry.name == "moe_group" {
-                    device.launch(function, config, args)
-                } else {
-                    device.launch_over(function, config, args)
-                }
-            }?;
+            // outside the matrices aren't read. The optimized kernels wait before they touch memory.
+            unsafe { device.start(function, config, args, !self.naive) }?;
         }
         Ok(())
     }

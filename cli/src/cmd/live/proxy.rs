@@ -25,6 +25,7 @@ pub(crate) fn proxy(url: &str, listen: &str, key_env: &str, globals: Globals) ->
     })?;
     let verdict = match () {
         () if checks.iter().any(|c| c.state == State::Wrong) => Verdict::Fail,
+        () if checks.iter().any(|c| c.state == State::NoAnswer) => Verdict::Infra,
         () if checks.iter().any(|c| c.state == State::Unseen) => Verdict::Unproven,
         () => Verdict::Pass,
     };

@@ -6,7 +6,7 @@ use karat_audit::Inputs;
 use karat_bundle::{Bundle, Candidate, Finding, Model, Policy, RecallRow, RequestRow, Verdict, Walls, judge};
 use karat_endpoint::api::Server;
 use karat_endpoint::recall::{Found, Suite, run};
-use karat_endpoint::{Conversation, Habits, Process, Set, Speed, Toggles, template, verdict};
+use karat_endpoint::{Conversation, Habits, Process, Set, Speed, Toggles, interrupted, template, verdict};
 use karat_model::prompt::{Encoder, Tokenizer};
 
 use super::{failure, job};
@@ -85,6 +85,7 @@ pub(crate) fn recall(args: &Recall, url: &str, globals: Globals) -> Result<u8> {
     for one in found {
         patch_sets.extend(one.rows.first().map(|r| r.patch_set.clone()));
         run.findings.extend(verdict::lost(&one, args.margin / 100.0, run.policy.delta));
+        run.findings.extend(verdict::forgotten(&one, args.margin / 100.0, run.policy.delta));
         let (some, all) = one.unsteady();
         unsteady += some;
         repeated += all;
@@ -155,13 +156,24 @@ fn hold(
     args.connect.name_model(server)?;
     let holding = &args.holding;
     let counted = template::count(server).map_err(|t| failure(t, server))?;
+    // Different in every run: a control must be unlike what an earlier run left in a cache.
+    let seed = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_micros() as u64);
+    let left = holding.requests.map(|n| n.saturating_sub(counted.requests));
+    let delta = Policy::default().delta;
+    progress.show(0, 1, "prompts before and behind an interruption");
+    let checked = match holding.abort_every {
+        0 => interrupted::Interrupted::default(),
+        _ => {
+            interrupted::check(server, conversations, seed, left, (delta, patch_set)).map_err(|t| failure(t, server))?
+        }
+    };
+    let sent = Speed::of(&checked.requests).requests;
     let habits = Habits {
         abort_every: holding.abort_every,
         most: holding.max_tokens,
-        // Different in every run: a control must be unlike what an earlier run left in a cache.
-        seed: std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_micros() as u64),
+        seed,
         repeat: 0,
-        budget: holding.requests.map(|n| n.saturating_sub(counted.requests)),
+        budget: left.map(|n| n.saturating_sub(sent)),
     };
     let suite = Suite {
         conversations,
@@ -172,7 +184,8 @@ fn hold(
     };
     let step = |done, total, what: &str| progress.show(done, total, what);
     let mut found = run(server, &suite, &step).map_err(|t| failure(t, server))?;
-    found.findings.extend(counted.findings);
-    found.notes.extend(counted.notes);
+    found.findings.extend(counted.findings.into_iter().chain(checked.findings));
+    found.notes.extend(counted.notes.into_iter().chain(checked.notes));
+    found.requests.splice(0..0, checked.requests);
     Ok(found)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_kernels::choice;
 use karat_kernels::cuda::{Buffer, Device, Gemm, GemmCall};
 use karat_kernels::evidence::SpeedRow;
 use karat_model::Result;
@@ -12,7 +13,8 @@ use crate::timing::median;
 use crate::{Suite, exact};
 
 /// Images and bounds: exact products with f32 sums; one operand rounded once.
-const IMAGES: [(&str, f64); 3] = [("split-gemm-3", 4e-7), ("split-gemm-3-wide", 4e-7), ("split-gemm-1", 4e-3)];
+const IMAGES: [(&str, f64); 4] =
+    [("split-gemm-3", 4e-7), ("split-gemm-3-wide", 4e-7), ("split-gemm-3-64", 4e-7), ("split-gemm-1", 4e-3)];
 
 struct Operands {
     a: Buffer,
@@ -95,11 +97,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
             (0..3).map(|i| device.upload(&rows[i * 1024..][..(m * k) as usize])).collect::<Result<Vec<_>>>()?;
         let mut table = Vec::new();
         for round in 0..2 {
-            let mut at = 0;
-            for (name, _) in IMAGES {
-                if !suite.loader.list.image(name)?.arches().contains(&device.arch()) {
-                    continue;
-                }
+            for (at, name) in [choice::gemm(device.arch(), m, n), "split-gemm-1"].into_iter().enumerate() {
                 let gemm = Gemm::new(&suite.loader.load(device, name)?)?;
                 let it = Operands::new(device, &rows[..(m * k) as usize], &w, size)?;
                 let us = median(device, 6, |i| gemm.run(device, &it.call(&inputs[i % 3])))?;
@@ -119,7 +117,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                         peers: BTreeMap::new(),
                     });
                 }
-                at += 1;
             }
             if round == 0 {
                 let peers = suite.peers.time(&format!("gemm {m} {n} {k}"))?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_kernels::choice;
 use karat_kernels::cuda::{Buffer, Device, IndexCall, IndexLogits, Select, SelectCall};
 use karat_kernels::evidence::SpeedRow;
 use karat_model::Result;
@@ -13,10 +14,11 @@ use crate::{Suite, exact};
 
 /// Images, their counterparts with f64 sums, and bounds: exact products, f32 sums. Where each q.k is rounded to bf16 the counterpart
 /// rounds it too.
-const IMAGES: [(&str, &str, f64); 3] = [
+const IMAGES: [(&str, &str, f64); 4] = [
     ("index-fp8", "naive-index-f64", 1e-6),
     ("index-fp8-bf16", "naive-index-bf16-f64", 1e-6),
     ("index-fp8-full", "naive-index-f64", 1e-6),
+    ("index-fp8-pair", "naive-index-f64", 1e-6),
 ];
 
 /// Codes of a head.
@@ -253,12 +255,13 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
         for round in 0..2 {
             let mut at = 0;
             for (name, _, _) in IMAGES {
-                if name == "index-fp8-full" && shared {
+                let other = choice::index(!shared);
+                if name == other || (shared && name == "index-fp8-full") {
                     continue;
                 }
                 let index = IndexLogits::new(&suite.loader.load(device, name)?)?;
                 for (words, what) in [("logits", 1), ("logits and the best 512", 2), ("the best 512", 3)] {
-                    if what == 3 && name != "index-fp8" {
+                    if what == 3 && name != choice::index(shared) {
                         continue;
                     }
                     let us = median(device, 16, |i| {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_kernels::choice;
 use karat_kernels::cuda::{Buffer, Device, Mla, MlaCall};
 use karat_kernels::evidence::SpeedRow;
 use karat_model::Result;
@@ -12,8 +13,16 @@ use crate::timing::median;
 use crate::{Suite, exact};
 
 /// Images and bounds: P and the output are rounded to bf16 once each (1.2e-3 and 1.7e-3), partials in bf16 once more.
-const IMAGES: [(&str, f64); 4] =
-    [("mla-64", 2.6e-3), ("mla-64-bf16", 3.2e-3), ("mla-32", 2.6e-3), ("mla-32-bf16", 3.2e-3)];
+const IMAGES: [(&str, f64); 8] = [
+    ("mla-64", 2.6e-3),
+    ("mla-64-bf16", 3.2e-3),
+    ("mla-32", 2.6e-3),
+    ("mla-32-bf16", 3.2e-3),
+    ("mla-16", 2.6e-3),
+    ("mla-16-bf16", 3.2e-3),
+    ("mla-small", 2.6e-3),
+    ("mla-small-bf16", 3.2e-3),
+];
 
 /// Window and selected entries of a CSA layer.
 const KEYS: u32 = 640;
@@ -143,10 +152,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
         let mut table = Vec::new();
         for round in 0..2 {
             let mut at = 0;
-            for (name, _) in IMAGES {
-                if !suite.loader.list.image(name)?.arches().contains(&device.arch()) {
-                    continue;
-                }
+            for name in [false, true].map(|bf16| choice::mla(device.arch(), batch, bf16)) {
                 let mla = Mla::new(&suite.loader.load(device, name)?)?;
                 let most = mla.splits(device, batch, KEYS);
                 for splits in [most, most * 2].into_iter().filter(|s| *s <= KEYS / 32) {

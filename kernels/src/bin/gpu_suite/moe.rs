@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_kernels::choice;
 use karat_kernels::cuda::{Buffer, Device, Matrix, Moe, MoeCall};
 use karat_kernels::evidence::SpeedRow;
 use karat_model::Result;
@@ -13,9 +14,11 @@ use crate::{Suite, exact};
 
 /// Images, their naive counterparts, and bounds: bf16 roundings of gate, up, activation and expert output (without the first two
 /// where the clamp is fused).
-const IMAGES: [(&str, &str, f64); 5] = [
+const IMAGES: [(&str, &str, f64); 7] = [
     ("moe-mx-8", "naive-moe-mx", 4e-3),
-    ("moe-mx-48", "naive-moe-mx", 4e-3),
+    ("moe-mx-8-deep", "naive-moe-mx", 4e-3),
+    ("moe-mx-32", "naive-moe-mx", 4e-3),
+    ("moe-mx-64", "naive-moe-mx", 4e-3),
     ("moe-mx-8-fused", "naive-moe-mx", 3e-3),
     ("moe-nv-8", "naive-moe-nv", 4e-3),
     ("moe-nv-32", "naive-moe-nv", 4e-3),
@@ -234,8 +237,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
     let [experts, k, width, inner] = RELEASED;
     for format in ["mx", "nv"] {
         let mut random = Random::new(47);
-        let images: Vec<&str> = IMAGES.iter().map(|i| i.0).filter(|n| n.contains(format)).collect();
-        let block = Moe::new(&suite.loader.load(device, images[0])?)?.block();
+        let block = if format == "mx" { 32 } else { 16 };
         let mut host = Host::new(&mut random, 1, RELEASED, block);
         let mut it = Operands::new(device, &host)?;
         for tokens in [1_u32, 4, 16, 64, 256, 1024, 8192] {
@@ -264,15 +266,13 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 })
                 .sum::<f64>()
                 / 16.0;
+            let mut images = vec![choice::moe(format == "nv", tokens)];
+            if format == "mx" && tokens <= 256 {
+                images.push("moe-mx-8-fused");
+            }
             let mut table = Vec::new();
             for round in 0..2 {
-                let mut at = 0;
-                for name in &images {
-                    // Few tokens an expert waste a wide tile, many waste a narrow one.
-                    let narrow = name.ends_with("-8") || name.ends_with("fused");
-                    if (narrow && tokens > 256) || (!narrow && tokens < 64) {
-                        continue;
-                    }
+                for (at, name) in images.iter().enumerate() {
                     let moe = Moe::new(&suite.loader.load(device, name)?)?;
                     let count = if tokens > 256 { 2 } else { 16 };
                     let us = median(device, count, |i| moe.run(device, &it.call(&it.x, &sets[i])))?;
@@ -293,7 +293,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                             peers: BTreeMap::new(),
                         });
                     }
-                    at += 1;
                 }
                 if round == 0 && format == "mx" {
                     let peers = suite.peers.time(&format!("moe {tokens}"))?;

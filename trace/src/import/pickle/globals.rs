@@ -174,9 +174,12 @@ fn tensor<'a>(nodes: &[Node<'a>], storage: &Storage<'a>, dtype: &'static str, ar
         Node::Int(n) => usize::try_from(*n).ok(),
         _ => None,
     };
-    let sizes = |id: Id| tuple(nodes, id).ok().and_then(|items| items.iter().map(size).collect::<Option<Vec<usize>>>());
+    let sizes = |id: Id| {
+        let items = tuple(nodes, id).ok().filter(|items| items.len() <= super::MAX_AXES)?;
+        items.iter().map(size).collect::<Option<Vec<usize>>>()
+    };
     let (Some(offset), Some(shape), Some(strides)) = (size(&args[1]), sizes(args[2]), sizes(args[3])) else {
         return Err(Error::input("tensor's shape, steps or start are no counts"));
     };
-    Ok(Node::Tensor(Tensor { storage: storage.clone(), dtype, offset, shape, strides }))
+    Ok(Node::Tensor(Box::new(Tensor { storage: storage.clone(), dtype, offset, shape, strides })))
 }

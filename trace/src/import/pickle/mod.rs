@@ -1,8 +1,8 @@
 //! A pickle read as data. Nothing is executed: there are no objects, only tables of plain values; a call is accepted
 //! for the handful of names in [`globals`] and is then a value of ours; every other name and opcode is refused.
 //!
-//! Memory is linear in the bytes of the pickle, whose size is bounded: values lie in one table and refer to each other
-//! by number, texts stay where they are.
+//! Memory is bounded: values lie in one table and refer to each other by number, texts stay where they are, and values, items
+//! of values, memo and stack each have a largest number.
 
 mod bytes;
 pub(crate) mod globals;
@@ -18,8 +18,14 @@ use globals::Global;
 
 /// Largest pickle that is read: a folder of a hundred thousand tensors has less.
 pub(crate) const LIMIT: usize = 64 << 20;
-/// Most values.
-const MAX_NODES: usize = 8 << 20;
+/// Most values, places of the memo and values on the stack: a tensor takes under twenty.
+const MAX_NODES: usize = 2 << 20;
+/// Most items of all tuples, lists and dicts together, those that a call copies counted again.
+const MAX_ITEMS: usize = 16 << 20;
+/// Most open marks.
+const MAX_MARKS: usize = 1 << 16;
+/// Most axes of a tensor (torch's own limit).
+const MAX_AXES: usize = 64;
 
 /// Number of a value.
 pub(crate) type Id = u32;
@@ -36,8 +42,19 @@ pub(crate) enum Node<'a> {
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Global(Global),
-    Storage(Storage<'a>),
-    Tensor(Tensor<'a>),
+    // Boxed: there are many values and few of these.
+    Storage(Box<Storage<'a>>),
+    Tensor(Box<Tensor<'a>>),
+}
+
+impl Node<'_> {
+    fn items(&self) -> usize {
+        match self {
+            Self::Tuple(items) | Self::List(items) => items.len(),
+            Self::Dict(pairs) => 2 * pairs.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// A storage: a member of the archive.
@@ -80,6 +97,7 @@ impl<'a> Pickle<'a> {
         let mut machine = Machine {
             reader: Reader::new(data),
             nodes: Vec::new(),
+            items: 0,
             stack: Vec::new(),
             marks: Vec::new(),
             memo: HashMap::new(),
@@ -102,6 +120,8 @@ impl<'a> Pickle<'a> {
 struct Machine<'a> {
     reader: Reader<'a>,
     nodes: Vec<Node<'a>>,
+    /// Items of all values so far.
+    items: usize,
     stack: Vec<Id>,
     /// Heights of the stack at open marks.
     marks: Vec<usize>,
@@ -128,12 +148,15 @@ impl<'a> Machine<'a> {
             },
             // A frame only says how much to read ahead.
             0x95 => drop(self.reader.take(8)?),
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                most("open marks", self.marks.len(), MAX_MARKS)?;
+                self.marks.push(self.stack.len());
+            }
             b'0' => drop(self.pop()?),
             b'1' => drop(self.take_marked()?),
             b'2' => {
                 let top = *self.stack.last().filter(|_| self.above_mark()).ok_or_else(underflow)?;
-                self.stack.push(top);
+                self.stack(top)?;
             }
             b'N' => self.push(Node::Other)?,
             0x88 | 0x89 => self.push(Node::Bool(op == 0x88))?,
@@ -209,7 +232,7 @@ impl<'a> Machine<'a> {
             b'Q' => {
                 let id = self.pop()?;
                 let storage = globals::storage(&self.nodes, id)?;
-                self.push(Node::Storage(storage))?;
+                self.push(Node::Storage(Box::new(storage)))?;
             }
             b'R' => {
                 let items = self.pop_many(2)?;
@@ -227,12 +250,22 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, node: Node<'a>) -> Result<()> {
-        if self.nodes.len() >= MAX_NODES {
-            return Err(bad("pickle holds too many values").expected(format!("at most {MAX_NODES}")));
-        }
-        self.stack.push(self.nodes.len() as Id);
+        most("values", self.nodes.len(), MAX_NODES)?;
+        self.add_items(node.items())?;
+        self.stack(self.nodes.len() as Id)?;
         self.nodes.push(node);
         Ok(())
+    }
+
+    fn stack(&mut self, id: Id) -> Result<()> {
+        most("values on its stack", self.stack.len(), MAX_NODES)?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn add_items(&mut self, n: usize) -> Result<()> {
+        self.items += n;
+        most("items", self.items, MAX_ITEMS)
     }
 
     fn above_mark(&self) -> bool {
@@ -276,6 +309,7 @@ impl<'a> Machine<'a> {
     }
 
     fn append(&mut self, items: Vec<Id>) -> Result<()> {
+        self.add_items(items.len())?;
         match self.top()? {
             Node::List(list) => list.extend(items),
             _ => return Err(bad("pickle appends to what is no list")),
@@ -284,6 +318,7 @@ impl<'a> Machine<'a> {
     }
 
     fn set(&mut self, items: &[Id]) -> Result<()> {
+        self.add_items(items.len())?;
         let pairs = pairs(items)?;
         match self.top()? {
             Node::Dict(dict) => dict.extend(pairs),
@@ -299,6 +334,7 @@ impl<'a> Machine<'a> {
             _ => self.memo.len() as u32,
         };
         let top = *self.stack.last().ok_or_else(underflow)?;
+        most("places in its memo", self.memo.len(), MAX_NODES)?;
         self.memo.insert(key, top);
         Ok(())
     }
@@ -306,8 +342,7 @@ impl<'a> Machine<'a> {
     fn recall(&mut self, op: u8) -> Result<()> {
         let key = if op == b'h' { u32::from(self.reader.byte()?) } else { u32::from_le_bytes(self.reader.array()?) };
         let id = *self.memo.get(&key).ok_or_else(|| bad("pickle recalls what it never stored").found(key))?;
-        self.stack.push(id);
-        Ok(())
+        self.stack(id)
     }
 
     /// Attributes of a dict (a state dict's `_metadata`) or a tensor: left out.
@@ -318,6 +353,11 @@ impl<'a> Machine<'a> {
             _ => Err(bad("pickle sets attributes of an object").hint(globals::HINT)),
         }
     }
+}
+
+/// Room for one more.
+fn most(what: &str, now: usize, most: usize) -> Result<()> {
+    if now < most { Ok(()) } else { Err(bad("pickle is too much").expected(format!("at most {most} {what}"))) }
 }
 
 fn pairs(items: &[Id]) -> Result<Vec<(Id, Id)>> {

@@ -52,3 +52,22 @@ fn damage_is_told_with_its_byte() {
         assert!(text(pickle).contains(expected), "{:?}: {}", pickle, text(pickle));
     }
 }
+
+#[test]
+fn every_table_has_a_largest_size() {
+    let repeated = |head: &[u8], op: &[u8], n: usize| [head, &op.repeat(n), b"."].concat();
+    let many = MAX_NODES + 1;
+    // A tuple of 2^20, copied by each call.
+    let tuple = [&b"Nq\x00("[..], &b"h\x00".repeat(1 << 20), b"tq\x01ctorch\nSize\nq\x02"].concat();
+    for (pickle, expected) in [
+        (repeated(b"", b"N", many), "values"),
+        (repeated(b"N", b"2", many), "values on its stack"),
+        (repeated(b"Nq\x00", b"h\x00", many), "values on its stack"),
+        (repeated(b"N", b"\x94", many), "places in its memo"),
+        (repeated(b"", b"(", MAX_MARKS + 1), "open marks"),
+        (repeated(&tuple, b"h\x02h\x01\x85R", 17), "items"),
+    ] {
+        let said = text(&pickle);
+        assert!(said.contains("pickle is too much") && said.contains(expected), "{expected}: {said}");
+    }
+}
