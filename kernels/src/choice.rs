@@ -13,16 +13,33 @@ pub fn mla(arch: &str, batch: u32, bf16: bool) -> &'static str {
     if bf16 { bf16_name } else { f32_name }
 }
 
-/// K3 with 1, 2 or 3 terms of fn.
+/// K3 with 1, 2 or 3 terms of fn: blocks of 64 tokens or of 128.
 pub fn mhc(terms: u32, tokens: u32) -> &'static str {
     match (terms, tokens) {
         (..=1, ..=256) => "mhc-1-small",
         (..=1, _) => "mhc-1-mid",
-        (2, ..=256) => "mhc-2-small",
+        (2, ..=2048) => "mhc-2-small",
         (2, _) => "mhc-2-mid",
-        (_, ..=256) => "mhc-3-small",
-        (_, ..=4096) => "mhc-3-mid",
-        _ => "mhc-3-wide",
+        (_, ..=2048) => "mhc-3-small",
+        _ => "mhc-3-mid",
+    }
+}
+
+/// Splits of K3 for `blocks` blocks of tokens and `slabs` slabs of 64 columns: as many as `room`, the blocks that the device
+/// holds at once, but no more than pay for what `mhc_finish` reads; each of 8 slabs or more, and of 64 at most, which is what
+/// the error of the sums is promised for.
+pub fn mhc_splits(room: u32, blocks: u32, slabs: u32) -> u32 {
+    let most = (slabs / 8).max(1);
+    let pays = if blocks <= 8 { 32 } else { 16 };
+    (room / blocks.max(1)).min(pays).clamp(slabs.div_ceil(64).min(most), most)
+}
+
+/// K5: long prompts fill the device with blocks of 128 tokens. `bf16`: rows in bf16.
+pub fn compress(arch: &str, tokens: u32, bf16: bool) -> &'static str {
+    match tokens {
+        _ if bf16 => "compress-bf16",
+        2049.. if arch == "sm_90a" => "compress-long",
+        _ => "compress",
     }
 }
 
@@ -76,14 +93,14 @@ mod tests {
                 (1..4).for_each(|terms| check(mhc(terms, n), "TERMS", terms.into()));
                 (0..2).for_each(|nv| check(moe(nv == 1, n), "NVFP4", nv));
                 check(gemm(arch, n, 4096), "TERMS", 3);
+                (0..2).for_each(|bf16| check(compress(arch, n, bf16 == 1), "STORE_BF16", bf16));
             }
             (0..2).for_each(|pair| check(index(pair == 1), "QUERIES", pair + 1));
         }
         // Nothing is kept that no shape asks for: all but the images that differ in numerics.
         let kept = list.images.iter().filter(|i| i.source.starts_with("optimized/")).map(|i| i.name.as_str());
         let others = ["split-gemm-1", "ceiling", "index-fp8-bf16", "index-fp8-full", "select", "moe-mx-8-fused"];
-        let others = others.into_iter().chain(["moe-block-scaled", "compress", "compress-bf16"]).collect::<Vec<_>>();
-        let kept: BTreeSet<&str> = kept.filter(|name| !others.contains(name)).collect();
+        let kept: BTreeSet<&str> = kept.filter(|name| !others.contains(name) && *name != "moe-block-scaled").collect();
         assert_eq!(kept, chosen);
     }
 
@@ -92,5 +109,15 @@ mod tests {
         assert_eq!(gemm("sm_90a", 256, 4096), "split-gemm-3-64");
         assert_eq!(gemm("sm_90a", 1024, 4096), "split-gemm-3-wide");
         assert_eq!(mla("sm_90a", 1, false), "mla-16");
+    }
+
+    #[test]
+    fn splits_of_mhc_fill_the_device_and_keep_their_promise() {
+        // 132 multiprocessors hold 396 blocks of either size with three terms.
+        for (blocks, splits) in [(1, 32), (8, 32), (16, 16), (32, 12), (64, 6), (4096, 4)] {
+            assert_eq!(mhc_splits(396, blocks, 256), splits, "{blocks} blocks");
+        }
+        assert_eq!(mhc_splits(396, 1, 3), 1);
+        assert_eq!(mhc_splits(396, 64, 16_384), 256, "64 slabs at most");
     }
 }

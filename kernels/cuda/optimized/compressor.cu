@@ -1,10 +1,11 @@
-// K5, compressor (spec 2.7): projections of bf16 rows with bf16 weights into f32 rows (every product exact, sums f32, emptied out of the tensor
-// core every 64 of K), then each complete window's softmax pooling per channel, RMSNorm and rope.
+// K5, compressor (spec 2.7): projections of bf16 rows with bf16 weights into rows (every product exact, sums f32, emptied out of the tensor
+// core every 64 of K unless PROMOTE = 0), then each complete window's softmax pooling per channel, RMSNorm and rope.
 //
 // Rows lie in a buffer that begins at token `base`: what a chunk of a prompt or a decode step leaves behind is read by the next one,
 // so a window may be pooled from rows of several calls, and chunks change no bit. Pooling is f32 in order of slots.
 //
-// STORE_BF16 (rows kept in f32 or rounded to bf16), STAGES: set by kernels.toml.
+// STORE_BF16 (rows kept in f32 or rounded to bf16), PROMOTE (64; 0: sums stay in the tensor core, whose error is far below bf16's),
+// MT (16-row tiles a warp), COLUMNS, WARP_COLUMNS, STAGES, LEAST (blocks at once on a multiprocessor): set by kernels.toml.
 #include "ptx.cuh"
 
 #if STORE_BF16
@@ -34,7 +35,6 @@ struct CompressArgs {
 #define ROWS (MT * 32)
 #define NT (WARP_COLUMNS / 8)
 #define STEP 64  // of K: 128 bytes a row
-#define KS (PROMOTE / 16)
 #define STAGE_BYTES ((ROWS + COLUMNS) * STEP * 2)
 #define BAND 8  // blocks of rows that share their columns of w in the L2 cache
 
@@ -76,51 +76,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST) compress_project(Co
         }
         cp_commit();
     }
-    int stage = 0, next = STAGES - 1;
-    for (int step = 0; step < steps; step++) {
-        cp_wait<STAGES - 2>();
-        __syncthreads();
-        if (step + STAGES - 1 < steps) {
-            load_operand<ROWS>(shared + next * STAGE_BYTES, x_from, last_row, a.width, (step + STAGES - 1) * STEP);
-            load_operand<COLUMNS>(shared + next * STAGE_BYTES + ROWS * 128, w_from, last_column, a.width, (step + STAGES - 1) * STEP);
-        }
-        cp_commit();
-        // Chunks are permuted by an exclusive or of the whole address: rows 8 apart lie 1024 bytes apart.
-        const u32 x = shared_at(shared) + stage * STAGE_BYTES + swizzled(wm + (lane & 15), lane >> 4);
-        const u32 w = shared_at(shared) + stage * STAGE_BYTES + ROWS * 128 + swizzled(wn + (lane & 7), lane >> 3);
-        // Rows of x stay in registers for PROMOTE of K, columns of w pass by 8 at a time: a warp's outputs are too many for a second
-        // accumulator of each.
+    // What the next 16 of K need is read while these are multiplied.
+    u32 left[2][MT][4], right[2][NT / 2][4];
+#if PROMOTE
+    float sum[MT][NT][4] = {};
+#else
+    float(&sum)[MT][NT][4] = total;
+#endif
+    const u32 x_at = shared_at(shared) + swizzled(wm + (lane & 15), lane >> 4);
+    const u32 w_at = shared_at(shared) + ROWS * 128 + swizzled(wn + (lane & 7) + ((lane >> 4) << 3), (lane >> 3) & 1);
+    const auto read = [&](int to, int stage, int k) {
 #pragma unroll
-        for (int part = 0; part < STEP / PROMOTE; part++) {
-            u32 left[MT][KS][4];
+        for (int r = 0; r < MT; r++) ldmatrix_at(left[to][r], ((x_at + stage * STAGE_BYTES) ^ (k << 5)) + r * 2048);
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) ldmatrix_at(right[to][n], ((w_at + stage * STAGE_BYTES) ^ (k << 5)) + n * 2048);
+    };
+    int stage = 0, next = STAGES - 1;
+    cp_wait<STAGES - 2>();
+    __syncthreads();
+    read(0, 0, 0);
+    for (int step = 0; step < steps; step++) {
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (k == 3) {
+                cp_wait<STAGES - 2>();
+                __syncthreads();
+                stage = stage + 1 == STAGES ? 0 : stage + 1;
+            }
+            read((k + 1) & 1, stage, (k + 1) & 3);
+            if (k == 0) {
+                if (step + STAGES - 1 < steps) {
+                    load_operand<ROWS>(shared + next * STAGE_BYTES, x_from, last_row, a.width, (step + STAGES - 1) * STEP);
+                    load_operand<COLUMNS>(shared + next * STAGE_BYTES + ROWS * 128, w_from, last_column, a.width, (step + STAGES - 1) * STEP);
+                }
+                cp_commit();
+                next = next + 1 == STAGES ? 0 : next + 1;
+            }
 #pragma unroll
             for (int r = 0; r < MT; r++)
 #pragma unroll
-                for (int k = 0; k < KS; k++)
-                    ldmatrix_at(left[r][k], (x ^ ((part * KS + k) << 5)) + r * 2048);
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                u32 right[KS / 2][4];
-#pragma unroll
-                for (int k = 0; k < KS / 2; k++)
-                    ldmatrix_at(right[k], (w ^ ((part * KS * 2 + k * 4) << 4)) + n * 1024);
-                float sum[MT][4];
-#pragma unroll
-                for (int r = 0; r < MT; r++)
-                    mma_fresh(sum[r], left[r][0][0], left[r][0][1], left[r][0][2], left[r][0][3], right[0][0], right[0][1]);
-#pragma unroll
-                for (int k = 1; k < KS; k++)
-#pragma unroll
-                    for (int r = 0; r < MT; r++)
-                        mma(sum[r], left[r][k][0], left[r][k][1], left[r][k][2], left[r][k][3], right[k / 2][k % 2 * 2], right[k / 2][k % 2 * 2 + 1]);
-#pragma unroll
-                for (int r = 0; r < MT; r++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) total[r][n][i] += sum[r][i];
-            }
+                for (int n = 0; n < NT; n++)
+                    mma(sum[r][n], left[k & 1][r][0], left[k & 1][r][1], left[k & 1][r][2], left[k & 1][r][3],
+                        right[k & 1][n >> 1][(n & 1) * 2], right[k & 1][n >> 1][(n & 1) * 2 + 1]);
         }
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
-        next = next + 1 == STAGES ? 0 : next + 1;
+#if PROMOTE
+#pragma unroll
+        for (int r = 0; r < MT; r++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    total[r][n][i] += sum[r][n][i];
+                    sum[r][n][i] = 0.0f;
+                }
+#endif
     }
     cp_wait<0>();
     Row* to = a.rows + (long long)(a.first_token - a.base) * outputs;
@@ -144,8 +153,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, LEAST) compress_project(Co
         }
 }
 
-#define AHEAD 8
-
 DEVICE float stored(float v) { return low_bf16(pack_bf16(v, 0.0f)); }
 
 // Slot `i` of a window: its row, its series and its place in ape. Two series (columns = 2 dims) pool the window before, series 0, and their
@@ -159,13 +166,13 @@ DEVICE bool slot_at(const CompressArgs& a, int window, int i, long long& row, in
     return from >= 0;
 }
 
-// Grid: windows; a thread a channel.
-extern "C" __global__ void __launch_bounds__(512, __CUDA_ARCH__ >= 1200 ? 1 : 4) compress_pool(CompressArgs a) {
+// Loads of AHEAD slots are under way at once; all of them are added in order: AHEAD changes no bit.
+template <int AHEAD>
+DEVICE void pool(const CompressArgs& a) {
     __shared__ float room[16];
     wait_for_previous();
     const int d = threadIdx.x, lane = d & 31, warp = d >> 5, window = a.first_window + blockIdx.x;
     const int slots = a.columns > a.dims ? 2 * a.ratio : a.ratio;
-    // Loads of AHEAD slots are under way at once; all of them are added in order.
     float top = -INFINITY;
     for (int first = 0; first < slots; first += AHEAD) {
         float z[AHEAD];
@@ -220,3 +227,8 @@ extern "C" __global__ void __launch_bounds__(512, __CUDA_ARCH__ >= 1200 ? 1 : 4)
     }
     a.entries[(long long)blockIdx.x * a.dims + d] = (bf16)pack_bf16(v, 0.0f);
 }
+
+// Grid of both: windows; a thread a channel. Many blocks at once for windows of a few slots, many loads for those of many.
+extern "C" __global__ void __launch_bounds__(512, __CUDA_ARCH__ >= 1200 ? 1 : 4) compress_pool(CompressArgs a) { pool<8>(a); }
+
+extern "C" __global__ void __launch_bounds__(512, 1) compress_pool_wide(CompressArgs a) { pool<16>(a); }

@@ -1,7 +1,7 @@
 // K3, mHC coefficients (spec 2.3): m = (f fn^T) rsqrt(mean f^2 + eps), f [tokens, width] bf16, fn [24, width].
 //
 // fn comes as TERMS bf16 terms (1: rounded once; 2: error 2^-17; 3: exact), so every product is exact and only the sums
-// round. The tensor-core accumulator is emptied into f32 registers every 64 of K. Sum of squares of the same pass, f32.
+// round. The tensor-core accumulator is emptied into f32 registers every 64 of K; so are the sums of squares, of the same pass.
 // No shared row is read twice and nothing is added by atomics: each K split writes its own partial, `mhc_finish` adds them in order.
 //
 // A split of more than 64 slabs of K would add more than the error that this promises (3e-7 with three terms): the launcher refuses.
@@ -28,22 +28,29 @@ struct MhcArgs {
 #define FN_ROWS (TERMS * 24)
 #define STAGE_BYTES ((TILE + FN_ROWS) * SLAB * 2)
 #define THREADS (WARPS * 32)
+#define AHEAD 32  // splits whose loads are under way at once
 
 // 16-byte chunks of odd rows lie swapped by halves: a quarter warp, 2 rows by 4 chunks, then touches every bank once.
 DEVICE int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ ((row & 1) << 2)) << 4); }
 
-DEVICE void load_slab(const MhcArgs& a, char* stage, int first_row, int slab) {
-    for (int i = threadIdx.x; i < TILE * 8; i += THREADS) {
-        int row = i >> 3, chunk = i & 7, token = first_row + row;
-        bool valid = token < a.tokens;
-        const bf16* from = a.x + (long long)(valid ? token : 0) * a.width + slab * SLAB + chunk * 8;
-        cp_async(stage + swizzled(row, chunk), from, valid);
-    }
-    char* fn = stage + TILE * 128;
-    for (int i = threadIdx.x; i < FN_ROWS * 8; i += THREADS) {
-        int row = i >> 3, chunk = i & 7;
-        cp_async(fn + swizzled(row, chunk), a.fn_terms + (long long)row * a.width + slab * SLAB + chunk * 8, true);
-    }
+// A thread's chunk of its first rows of x and fn. Rows lie THREADS / 8 apart, an even number: their chunks lie alike.
+struct Source {
+    const bf16* x;
+    const bf16* fn;
+    int rows;  // of x, from this one on
+};
+
+DEVICE void load_slab(const Source& from, char* stage, int width, int slab) {
+    const int row = threadIdx.x >> 3, at = swizzled(row, threadIdx.x & 7);
+    const bf16* x = from.x + slab * SLAB;
+    const bf16* fn = from.fn + slab * SLAB;
+#pragma unroll
+    for (int i = 0; i < TILE * 8 / THREADS; i++)
+        cp_async(stage + at + i * (THREADS * 16), x + (u32)(i * (THREADS / 8)) * (u32)width, i * (THREADS / 8) < from.rows);
+#pragma unroll
+    for (int i = 0; i < (FN_ROWS * 8 + THREADS - 1) / THREADS; i++)
+        if ((i + 1) * (THREADS / 8) <= FN_ROWS || row + i * (THREADS / 8) < FN_ROWS)
+            cp_async(stage + TILE * 128 + at + i * (THREADS * 16), fn + (u32)(i * (THREADS / 8)) * (u32)width, true);
 }
 
 // Grid: (tokens / TILE rounded up, splits).
@@ -57,21 +64,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArg
     const int end = (int)((long long)(blockIdx.y + 1) * slabs / a.splits);
 
     float total[ROWS][3][4] = {};
-    float square[ROWS][2] = {}, lost[ROWS][2] = {};  // sums of squares, and what their additions rounded away (Kahan)
+    // Sums of squares: rows times themselves in the tensor core, of which the diagonal counts; lane 4g + g/2 has that of rows g and
+    // g + 8. What the additions of slabs round away is kept (Kahan).
+    float square[ROWS][2] = {}, lost[ROWS][2] = {};
+    const int row = threadIdx.x >> 3, chunk = threadIdx.x & 7;
+    const Source from = {a.x + (long long)(first_row + row) * a.width + chunk * 8,
+                         a.fn_terms + (long long)row * a.width + chunk * 8, a.tokens - first_row - row};
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (begin + s < end) load_slab(a, shared + s * STAGE_BYTES, first_row, begin + s);
+        if (begin + s < end) load_slab(from, shared + s * STAGE_BYTES, a.width, begin + s);
         cp_commit();
     }
     int stage = 0, next = STAGES - 1;
     for (int slab = begin; slab < end; slab++) {
         cp_wait<STAGES - 2>();
         __syncthreads();
-        if (slab + STAGES - 1 < end) load_slab(a, shared + next * STAGE_BYTES, first_row, slab + STAGES - 1);
+        if (slab + STAGES - 1 < end) load_slab(from, shared + next * STAGE_BYTES, a.width, slab + STAGES - 1);
         cp_commit();
         const char* x = shared + stage * STAGE_BYTES;
         const char* fn = x + TILE * 128;
-        float sum[ROWS][3][4] = {};
+        float sum[ROWS][3][4] = {}, own[ROWS][2][4] = {};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             // Sums don't care which 16 of K a step takes as long as both operands agree: lane t takes 8 neighbours, two steps'
@@ -100,20 +112,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArg
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                const u32 words[2][4] = {{low[r].x, low[r].y, low[r].z, low[r].w}, {high[r].x, high[r].y, high[r].z, high[r].w}};
+                mma(own[r][0], low[r].x, high[r].x, low[r].y, high[r].y, low[r].x, low[r].y);
+                mma(own[r][1], low[r].x, high[r].x, low[r].y, high[r].y, high[r].x, high[r].y);
+            }
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float eight = -lost[r][i];
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        float lo = low_bf16(words[i][j]), hi = high_bf16(words[i][j]);
-                        eight = fmaf(lo, lo, eight);
-                        eight = fmaf(hi, hi, eight);
-                    }
-                    float now = square[r][i] + eight;
-                    lost[r][i] = (now - square[r][i]) - eight;
-                    square[r][i] = now;
-                }
+            for (int r = 0; r < ROWS; r++) {
+                mma(own[r][0], low[r].z, high[r].z, low[r].w, high[r].w, low[r].z, low[r].w);
+                mma(own[r][1], low[r].z, high[r].z, low[r].w, high[r].w, high[r].z, high[r].w);
             }
         }
 #pragma unroll
@@ -122,6 +127,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArg
             for (int n = 0; n < 3; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) total[r][n][i] += sum[r][n][i];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float more = (g & 1 ? own[r][i][i * 2 + 1] : own[r][i][i * 2]) - lost[r][i];
+                const float now = square[r][i] + more;
+                lost[r][i] = (now - square[r][i]) - more;
+                square[r][i] = now;
+            }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         next = next + 1 == STAGES ? 0 : next + 1;
     }
@@ -130,16 +144,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mhc_product(MhcArg
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float s = square[r][i];
-            s += __shfl_xor_sync(0xffffffffu, s, 1);
-            s += __shfl_xor_sync(0xffffffffu, s, 2);
             int token = first_row + (warp * ROWS + r) * 16 + g + i * 8;
             if (token < a.tokens) {
                 float* out = a.partial + ((long long)blockIdx.y * a.tokens + token) * 32;
 #pragma unroll
                 for (int n = 0; n < 3; n++)
                     *(float2*)(out + n * 8 + 2 * t) = make_float2(total[r][n][i * 2], total[r][n][i * 2 + 1]);
-                if (t == 0) out[24] = s;
+                if (t == g >> 1) out[24] = square[r][i];
             }
         }
 }
@@ -161,16 +172,17 @@ DEVICE float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
 extern "C" __global__ void __launch_bounds__(128) mhc_finish(MhcArgs a) {
     const int token = blockIdx.x * 4 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     wait_for_previous();
+    let_next();
     if (token >= a.tokens) return;
     const float* in = a.partial + (long long)token * 32 + lane;
     const long long next = (long long)a.tokens * 32;
     float sum = 0.0f;
-    for (int s = 0; s < a.splits; s += 16) {
-        float v[16];
+    for (int s = 0; s < a.splits; s += AHEAD) {
+        float v[AHEAD];
 #pragma unroll
-        for (int i = 0; i < 16; i++) v[i] = lane < 25 && s + i < a.splits ? in[(s + i) * next] : 0.0f;
+        for (int i = 0; i < AHEAD; i++) v[i] = lane < 25 && s + i < a.splits ? in[(s + i) * next] : 0.0f;
 #pragma unroll
-        for (int i = 0; i < 16; i++) sum += v[i];
+        for (int i = 0; i < AHEAD; i++) sum += v[i];
     }
     const float square = __shfl_sync(0xffffffffu, sum, 24);
     const float mix = sum * (1.0f / sqrtf(square / (float)a.width + a.rms_eps));

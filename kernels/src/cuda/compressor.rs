@@ -10,7 +10,7 @@ use crate::list::Entry;
 #[derive(Debug)]
 pub struct Compressor {
     project: (CudaFunction, Entry),
-    /// Pool; the naive counterpart also norm and finish.
+    /// Pool, for windows of few slots and of many; of the naive counterpart pool, norm and finish, one after the other.
     pool: Vec<(CudaFunction, Entry)>,
     naive: bool,
     row_bytes: usize,
@@ -85,7 +85,11 @@ impl Compressor {
     /// It isn't an image of this operation.
     pub fn new(loaded: &Loaded) -> Result<Self> {
         let naive = loaded.naive();
-        let pool = if naive { &["compress_pool", "compress_norm", "compress_finish"][..] } else { &["compress_pool"] };
+        let pool: &[&str] = if naive {
+            &["compress_pool", "compress_norm", "compress_finish"]
+        } else {
+            &["compress_pool", "compress_pool_wide"]
+        };
         Ok(Self {
             project: loaded.kernel("compress_project")?,
             pool: pool.iter().map(|name| loaded.kernel(name)).collect::<Result<_>>()?,
@@ -157,7 +161,9 @@ impl Compressor {
         if n == 0 {
             return Ok(());
         }
-        for (function, entry) in &self.pool {
+        let slots = if call.overlap { 2 * ratio } else { ratio };
+        let wide = usize::from(slots > 16);
+        for (function, entry) in if self.naive { &self.pool[..] } else { &self.pool[wide..=wide] } {
             let (blocks, threads) = if self.naive {
                 let all = if entry.name == "compress_norm" { n } else { n * d };
                 (all.div_ceil(entry.threads as usize) as u32, entry.threads)

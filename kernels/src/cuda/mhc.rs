@@ -4,6 +4,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 use karat_model::{Error, Result};
 
 use super::{Buffer, Device, Loaded};
+use crate::choice;
 use crate::list::Entry;
 
 /// K3 or its naive counterpart, loaded.
@@ -60,9 +61,6 @@ struct Args {
     hc_eps: f32,
 }
 
-/// Most slabs of 64 columns in a split: what the error of the sums is promised for.
-const SLABS: u32 = 64;
-
 /// rms_norm_eps and hc_eps of the released model.
 const EPS: f32 = 1e-6;
 
@@ -80,15 +78,13 @@ impl Mhc {
         Ok(Self { product: loaded.kernel("mhc_product")?, finish: loaded.kernel("mhc_finish")?, terms, tile })
     }
 
-    /// Splits that fill the device once, each of at least a few slabs of 64 columns and of at most 64.
+    /// Splits that are quickest on this device.
     pub fn splits(&self, device: &Device, tokens: u32, width: u32) -> u32 {
-        let slabs = width / 64;
-        let most = (slabs / if self.tile > 64 { 8 } else { 4 }).max(1);
         let (function, entry) = &self.product;
         let at_once =
             function.occupancy_max_active_blocks_per_multiprocessor(entry.threads, entry.shared as usize, None);
         let room = device.processors * at_once.unwrap_or(1);
-        (room / tokens.div_ceil(self.tile)).clamp(slabs.div_ceil(SLABS).min(most), most)
+        choice::mhc_splits(room, tokens.div_ceil(self.tile), width / 64)
     }
 
     /// Queues the operation.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use karat_kernels::choice;
 use karat_kernels::cuda::{Buffer, CompressCall, Compressor, Device};
 use karat_kernels::evidence::SpeedRow;
 use karat_model::Result;
@@ -12,7 +13,7 @@ use crate::timing::median;
 use crate::{Suite, exact};
 
 /// Images and bounds of the entries: three bf16 roundings, and those of the rows.
-const IMAGES: [(&str, f64); 2] = [("compress", 3.4e-3), ("compress-bf16", 4.6e-3)];
+const IMAGES: [(&str, f64); 3] = [("compress", 3.4e-3), ("compress-long", 3.4e-3), ("compress-bf16", 4.6e-3)];
 
 /// Columns of x in the released model.
 const WIDTH: u32 = 4096;
@@ -152,6 +153,9 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     let load = |name: &str| Compressor::new(&suite.loader.load(device, name)?);
     let (naive, exactly) = (load("naive-compress-f32")?, load("naive-compress-f64")?);
     for (name, bound) in IMAGES {
+        if !suite.loader.list.image(name)?.arches().contains(&device.arch()) {
+            continue;
+        }
         let compressor = load(name)?;
         let mut cases = Cases::new(name, "entries", bound);
         let mut chunked = Cases::new(name, "entries that a cut changes", 0.0);
@@ -194,7 +198,8 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
             (0..3).map(|_| device.upload(&random.bf16s((tokens * WIDTH) as usize))).collect::<Result<_>>()?;
         let mut table = Vec::new();
         for round in 0..2 {
-            for (at, (name, _)) in IMAGES.iter().enumerate() {
+            for (at, bf16) in [false, true].into_iter().enumerate() {
+                let name = choice::compress(device.arch(), tokens, bf16);
                 let compressor = Compressor::new(&suite.loader.load(device, name)?)?;
                 let us = median(device, 6, |i| compressor.run(device, &it.call(&host, &inputs[i % 3])))?;
                 if round == 1 {
@@ -205,7 +210,7 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 let outputs = f64::from(2 * dims * if ratio == 4 { 2 } else { 1 });
                 let (t, w) = (f64::from(tokens), f64::from(WIDTH));
                 table.push(SpeedRow {
-                    image: (*name).to_string(),
+                    image: name.to_string(),
                     operation: "compress".to_string(),
                     shape: format!("{tokens} tokens by {WIDTH}, {dims} dims, windows of {ratio}"),
                     us,
