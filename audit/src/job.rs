@@ -10,7 +10,7 @@ use karat_optimized::Kernels;
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
-use karat_seam::{Requests, Site};
+use karat_seam::{AllReduce, Requests, Site};
 use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
 
@@ -130,6 +130,8 @@ pub struct Job<'a> {
     pub backend: Option<Arc<dyn Backend>>,
     /// Computes ops of speed patches, where their contracts do not.
     pub kernels: Option<Arc<dyn Kernels>>,
+    /// Adds a candidate's partial sums where a patch spreads its products over as many ranks; none: its contract does.
+    pub reduce: Option<Arc<dyn AllReduce>>,
     /// Threads.
     pub threads: usize,
     /// Program and version.
@@ -163,6 +165,7 @@ impl<'a> Job<'a> {
             cache: None,
             backend: None,
             kernels: None,
+            reduce: None,
             threads: 1,
             producer: String::new(),
             command: Vec::new(),
@@ -180,6 +183,7 @@ impl<'a> Job<'a> {
             repro: self.repro.clone(),
             backend: self.backend.clone(),
             kernels: self.kernels.clone(),
+            reduce: self.reduce.clone(),
             producer: self.producer.clone(),
             command: self.command.clone(),
             ..*self

@@ -64,7 +64,10 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let plan =
         |patches: &Vec<String>| Plan { stock: subject.stock, patches: patches.clone(), history: subject.history };
     let (names, sets): (Vec<String>, Vec<Vec<String>>) = subject.sets().into_iter().unzip();
-    let made = || PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads);
+    let made = || {
+        let sets = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads);
+        sets.map(|sets| sets.reduced_by(job.reduce.as_ref()))
+    };
     let together = made()?.computed_by(job.kernels.as_ref());
     let contracts = job.kernels.as_ref().map(|_| made()).transpose()?;
     let sides = kernels::sides(together.sets(), contracts.as_ref().map(PatchSets::sets));

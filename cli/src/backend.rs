@@ -7,6 +7,7 @@ use clap::Args;
 use karat_bundle::Run;
 use karat_optimized::Kernels;
 use karat_reference::backend::Backend;
+use karat_seam::AllReduce;
 
 use crate::failure::{Failure, Result};
 
@@ -19,6 +20,10 @@ pub(crate) struct Computing {
     /// Compiled kernels for --backend cuda, from cargo xtask kernels build; without it NVRTC compiles them now
     #[arg(long, value_name = "DIR")]
     pub(crate) pack: Option<PathBuf>,
+    /// Spread golden's experts over this many GPUs of this host, and add the partial sums of tp-allreduce with as many ranks
+    /// through NCCL
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) gpus: Option<u32>,
 }
 
 /// Where the low-precision path's patches are computed.
@@ -35,6 +40,8 @@ pub(crate) struct Place {
     gpu: Option<karat_kernels::golden::Gpu>,
     #[cfg(feature = "cuda")]
     patches: Option<Arc<karat_kernels::candidate::PatchKernels>>,
+    #[cfg(feature = "cuda")]
+    nccl: Option<Arc<karat_kernels::cuda::Nccl>>,
 }
 
 impl Patching {
@@ -61,6 +68,9 @@ impl Computing {
                 if self.pack.is_some() && !patches {
                     return Err(Failure::usage("--pack holds kernels for a GPU: it needs --backend cuda"));
                 }
+                if self.gpus.is_some() {
+                    return Err(Failure::usage("--gpus needs --backend cuda"));
+                }
                 if patches { self.cuda(false, true) } else { Ok(Place::here()) }
             }
             Some("cuda") => self.cuda(true, patches),
@@ -71,22 +81,30 @@ impl Computing {
     #[cfg(feature = "cuda")]
     fn cuda(&self, golden: bool, patches: bool) -> Result<Place> {
         use karat_kernels::candidate::PatchKernels;
-        use karat_kernels::cuda::Device;
+        use karat_kernels::cuda::{Device, Nccl};
         use karat_kernels::golden::Gpu;
         use karat_kernels::pack::Pack;
+        let gpus = self.gpus.unwrap_or(1) as usize;
         let name = if golden { "--backend" } else { "--candidate-backend" };
-        let open = || Device::open().map_err(|e| Failure::usage(format!("{name} cuda: {e}")));
-        let first = open()?;
+        let told = |e| Failure::usage(format!("{name} cuda: {e}"));
+        let mut devices = Device::open_all(gpus).map_err(told)?;
         let pack = self.pack.as_deref().map(Pack::open).transpose()?;
         let root = std::env::var_os("KARAT_CUDA_ROOT").map(PathBuf::from);
         let patches = if patches {
             // A stream of its own, so that neither waits for the other's memory.
-            Some(Arc::new(PatchKernels::new(open()?, pack.clone(), None, root.clone())?))
+            Some(Arc::new(PatchKernels::new(Device::open().map_err(told)?, pack.clone(), None, root.clone())?))
         } else {
             None
         };
-        let gpu = if golden { Some(Gpu::new(first, pack, None, root)?) } else { None };
-        Ok(Place { gpu, patches })
+        if !golden {
+            return Ok(Place { gpu: None, patches, nccl: None });
+        }
+        if gpus == 1 {
+            return Ok(Place { gpu: Some(Gpu::new(devices.remove(0), pack, None, root)?), patches, nccl: None });
+        }
+        let nccl = Nccl::new(devices.into_iter().map(Arc::new).collect(), root.as_deref()).map_err(told)?;
+        let nccl = Arc::new(nccl);
+        Ok(Place { gpu: Some(Gpu::spread(&nccl, pack, None, root)?), patches, nccl: Some(nccl) })
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -104,7 +122,7 @@ impl Computing {
 impl Place {
     /// This processor.
     pub(crate) fn here() -> Self {
-        Self { gpu: None, patches: None }
+        Self { gpu: None, patches: None, nccl: None }
     }
 
     /// What golden is computed by; none: this processor.
@@ -115,6 +133,11 @@ impl Place {
     /// What speed patches are computed by; none: this processor, as contracts.
     pub(crate) fn kernels(&self) -> Option<Arc<dyn Kernels>> {
         self.patches.clone().map(|patches| patches as Arc<dyn Kernels>)
+    }
+
+    /// What adds the partial sums of as many ranks as there are GPUs; none with one.
+    pub(crate) fn all_reduce(&self) -> Option<Arc<dyn AllReduce>> {
+        self.nccl.clone().map(|nccl| nccl as Arc<dyn AllReduce>)
     }
 
     /// A run's result or its error, with what is known of the place. Memory that was full may be free the next time: exit 75.
@@ -138,6 +161,13 @@ impl Place {
         run.device = gpu.device().describe();
         run.kernels.extend(gpu.digests().clone());
         run.notes.push(karat_kernels::golden::standing(gpu.device().arch()));
+        if let Some(nccl) = &self.nccl {
+            let (ranks, name) = (nccl.ranks(), nccl.name());
+            run.device = format!("{ranks} x {}", run.device);
+            run.notes.push(format!(
+                "golden's experts were spread over {ranks} GPUs; the partial sums of patches with {ranks} ranks were added by {name}"
+            ));
+        }
     }
 }
 
@@ -156,6 +186,11 @@ impl Place {
 
     /// What speed patches are computed by; none: this processor, as contracts.
     pub(crate) fn kernels(&self) -> Option<Arc<dyn Kernels>> {
+        None
+    }
+
+    /// What adds the partial sums of ranks; none: contracts do.
+    pub(crate) fn all_reduce(&self) -> Option<Arc<dyn AllReduce>> {
         None
     }
 

@@ -10,6 +10,7 @@ mod loader;
 mod mhc;
 mod mla;
 mod moe;
+mod nccl;
 pub mod nvrtc;
 
 pub use ceiling::{CopyRate, MmaRate};
@@ -21,3 +22,4 @@ pub use loader::{Loaded, Loader};
 pub use mhc::{Mhc, MhcCall};
 pub use mla::{Mla, MlaCall};
 pub use moe::{Matrix, Moe, MoeCall, MoePart};
+pub use nccl::{Nccl, Wire, nccl_version};

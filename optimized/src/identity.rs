@@ -23,6 +23,9 @@ impl Optimized {
         // The resolved rules, not the names: a profile or a default that changes changes the key.
         for phase in [Phase::Prefill, Phase::Decode] {
             part(format!("{:?}", rules(phase)).as_bytes());
+            if let Some(real) = self.adder.real(rules(phase).reduce) {
+                part(real.name().as_bytes());
+            }
         }
         // Kernels are other code than contracts, and other kernels than these other code again.
         if let Some(by) = self.by_kernel.as_ref().filter(|by| by.any()) {

@@ -25,8 +25,8 @@ pub use optimized::Optimized;
 pub use patch_sets::PatchSets;
 pub use patches::{Claim, DEFAULT_PATCHES, Given, Patch, PatchOption, Risk, patches};
 pub use plan::{
-    ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Plan,
-    Product, Profile, QueryNorm, RouteWeight, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
+    ActCodes, Attend, Basis, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Order, Parts,
+    Plan, Product, Profile, QueryNorm, RouteWeight, Row, Scaling, SplitK, Stock, Store, Swiglu, WeightCodes,
 };
 pub use probe::{Effect, Open, Probe, probes};
 pub use serving::{Coverage, History, PatchCoverage};

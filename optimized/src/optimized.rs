@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
-use karat_seam::{Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor};
+use karat_seam::{
+    AllReduce, Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor,
+};
 
 use crate::kernels::ByKernel;
 use crate::layer::{Loads, Resident, Taps, vector};
-use crate::linear::Linear;
+use crate::linear::{Adder, Linear};
 use crate::mtp::{head_lanes, input_lanes};
 use crate::ops::hc::HcWeights;
 use crate::ops::head;
@@ -45,6 +47,8 @@ pub struct Optimized {
     pub(crate) plan: Plan,
     /// What computes ops of its patches, where their contracts don't.
     pub(crate) by_kernel: Option<ByKernel>,
+    /// Adds partial sums of ranks.
+    pub(crate) adder: Arc<Adder>,
     /// Of sliding and of compressed layers.
     ropes: [Rope; 2],
 }
@@ -112,6 +116,7 @@ impl Optimized {
         let positions = schedule.rows.iter().map(|r| r.pos as usize + 1).max().unwrap_or(0);
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
+        let adder = Arc::default();
         Ok(Self {
             checkpoint,
             requests,
@@ -122,8 +127,16 @@ impl Optimized {
             shared,
             plan,
             by_kernel: None,
+            adder,
             ropes,
         })
+    }
+
+    /// The same with the partial sums of ranks added by a real all-reduce, where a plan spreads products over as many ranks.
+    /// Another identity: its sums may not be the contract's.
+    #[must_use]
+    pub fn reduced_by(self, real: Option<Arc<dyn AllReduce>>) -> Self {
+        Self { adder: real.map_or(self.adder, |real| Arc::new(Adder::new(real))), ..self }
     }
 
     /// The plan that it runs.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use karat_model::{Checkpoint, Result};
-use karat_seam::{Error, Lane, Requests, Together};
+use karat_seam::{AllReduce, Error, Lane, Requests, Together};
 
 use crate::layer::{LayerWeights, Resident, run_lanes};
 use crate::mtp::{head_lanes, input_lanes};
@@ -32,6 +32,13 @@ impl PatchSets {
 
     pub(crate) fn map(self, to: impl FnMut(Optimized) -> Optimized) -> Self {
         Self { sets: self.sets.into_iter().map(to).collect(), ..self }
+    }
+
+    /// As [`Optimized::reduced_by`], all of them.
+    #[must_use]
+    pub fn reduced_by(self, real: Option<&Arc<dyn AllReduce>>) -> Self {
+        let sets = self.sets.into_iter().map(|path| path.reduced_by(real.cloned())).collect();
+        Self { sets, shared: self.shared }
     }
 
     /// The paths.
@@ -64,13 +71,13 @@ impl Together for PatchSets {
         let Some(first) = paths.first() else { return Ok(()) };
         first.check_layer(l)?;
         let plans: Vec<&Resolved> = paths.iter().map(|path| &path.resolved).collect();
-        first.pool().install(|| {
+        first.adder.checked(first.pool().install(|| {
             let loads = &self.shared.loads;
             let w = loads.timed(|| LayerWeights::load(&first.checkpoint, &plans, l, loads)).map_err(Error::source)?;
             let w = Arc::new(w);
             let residents: Vec<Resident<'_>> = paths.iter().map(|path| Resident::with(path, l, w.clone())).collect();
             run_lanes(&residents.iter().collect::<Vec<_>>(), lanes)
-        })
+        }))
     }
 
     fn head(&self, members: &[usize], lanes: &mut [Lane<'_>]) -> karat_seam::Result<()> {

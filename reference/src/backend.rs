@@ -169,6 +169,18 @@ pub trait Backend: Debug + Send + Sync {
     fn sum_experts(&self, out: &[f32], order: &[u32], k: usize, d: usize) -> Result<Vec<f32>>;
     /// `a + b`, where b's rows of `d` values stand for `repeat` rows of a each.
     fn add(&self, a: &[f32], b: &[f32], d: usize, repeat: usize) -> Result<Vec<f32>>;
+    /// Processors over which the routed experts are spread, in equal ranges of ids.
+    fn ranks(&self) -> usize {
+        1
+    }
+    /// The processor of a rank; `None`: this one.
+    fn rank(&self, _: usize) -> Option<&dyn Backend> {
+        None
+    }
+    /// What each rank computed, brought together here. Nothing is added on the way: the sum over experts is golden's own.
+    fn gather(&self, shares: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        Ok(shares)
+    }
 }
 
 /// A path's backend, and the first error that it had: from then on everything is computed here, so that values stay
@@ -188,12 +200,12 @@ impl Slot {
         &*self.backend
     }
 
-    /// One op there; `None` once it has failed.
-    pub(crate) fn run<R>(&self, op: impl FnOnce(&dyn Backend) -> Result<R>) -> Option<R> {
+    /// One op there, by the processor of a rank; `None` once it has failed.
+    pub(crate) fn run<R>(&self, rank: usize, op: impl FnOnce(&dyn Backend) -> Result<R>) -> Option<R> {
         if self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return None;
         }
-        match op(&*self.backend) {
+        match op(self.backend.rank(rank).unwrap_or(&*self.backend)) {
             Ok(done) => Some(done),
             Err(error) => {
                 self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

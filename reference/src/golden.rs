@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use karat_model::checkpoint::Pages;
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error as ModelError};
 use karat_seam::{
@@ -127,12 +128,23 @@ impl Golden {
     pub(crate) fn block<T: Real>(&self, l: usize, keep: bool) -> Result<BlockWeights<'_, T>> {
         let (layers, mtp) = (&self.config().layers, &self.config().mtp);
         let kind = layers.iter().chain(mtp).nth(l).ok_or_else(|| self.missing(format!("layer {l}")))?;
-        let (name, hash) = match l.checked_sub(layers.len()) {
-            None => (format!("layers.{l}"), self.config().is_hash_layer(l)),
-            Some(i) => (format!("mtp.{i}"), false),
-        };
-        let load = || self.loader(name).block(*kind, hash, keep);
+        let hash = l < layers.len() && self.config().is_hash_layer(l);
+        let load = || self.loader(self.prefix(l)).block(*kind, hash, keep);
         self.pool.install(load).map_err(Error::source)
+    }
+
+    /// Prefix of a block's tensors.
+    fn prefix(&self, l: usize) -> String {
+        match l.checked_sub(self.config().layers.len()) {
+            None => format!("layers.{l}"),
+            Some(i) => format!("mtp.{i}"),
+        }
+    }
+
+    /// Marks a block as in use; the block after it is read ahead.
+    pub(crate) fn pages(&self, l: usize) -> Pages<'_> {
+        self.checkpoint.fetch(&self.prefix(l + 1));
+        self.checkpoint.pages(&self.prefix(l))
     }
 
     fn missing(&self, what: String) -> Error {

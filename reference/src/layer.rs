@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use karat_model::Config;
+use karat_model::checkpoint::Pages;
 use karat_seam::{Block, Error, Kv, Lane, Layer, LayerOut, Op, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
 
 use crate::block::{Part, Resident};
@@ -17,11 +18,14 @@ pub(crate) struct GoldenLayer<'a, T> {
     pub(crate) golden: &'a Golden,
     pub(crate) l: u16,
     pub(crate) weights: BlockWeights<'a, T>,
+    /// What was read of the file is given back with the layer.
+    _pages: Pages<'a>,
 }
 
 impl<'a, T: Real> GoldenLayer<'a, T> {
     pub(crate) fn load(golden: &'a Golden, l: u16) -> Result<Self> {
-        Ok(Self { golden, l, weights: golden.block(usize::from(l), false)? })
+        let pages = golden.pages(usize::from(l));
+        Ok(Self { golden, l, weights: golden.block(usize::from(l), false)?, _pages: pages })
     }
 
     /// A lane with given KV may begin behind position 0: its rows go on from what the view holds.
@@ -120,3 +124,6 @@ pub(crate) fn ids_of<'r>(requests: &'r Requests, rows: &[RowId]) -> Result<&'r [
     let ids = sequence.and_then(|s| s.ids.get(first.pos as usize..=last.pos as usize));
     ids.ok_or_else(|| Error::Request(format!("the requests have no position {} in sequence {}", last.pos, first.seq)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,12 +24,20 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh [kernels|golden]: on the first GPU, either the kernels, into evidence.json, or golden against golden on the CPU,
-# into golden.json; both lie in $OUT (else beside this script).
+# bash run.sh [kernels|golden|nccl]: on the first GPU, either the kernels, into evidence.json, or golden against golden on the CPU,
+# into golden.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
+# All lie in $OUT (else beside this script).
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
 if [ \"${1:-kernels}\" = golden ]; then
     ./gpu_suite --pack pack --golden model --karat ./karat --out \"$out/golden.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/golden.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
+if [ \"${1:-kernels}\" = nccl ]; then
+    # NCCL comes with torch where the system has none; sums in the switch are not what is looked at, and not everywhere allowed.
+    lib=$(python3 -c 'import torch; print([l.split()[-1] for l in open(\"/proc/self/maps\") if \"libnccl\" in l][0])' 2> /dev/null)
+    export LD_LIBRARY_PATH=${lib:+$(dirname \"$lib\"):}$LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0
+    ./gpu_suite --pack pack --nccl model --karat ./karat --out \"$out/nccl.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/nccl.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
 ./gpu_suite --pack pack --out \"$out/evidence.json\" --date \"$(date -u +%F)\" --peers torch_peers.py 2>&1 | tee \"$out/gpu-suite.log\"
@@ -78,7 +86,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json) or `bash run.sh golden` (golden.json)",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh golden` (golden.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
         out.display()
     );
     Ok(())

@@ -117,6 +117,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         cache: cache.as_ref(),
         backend: computed.backend(),
         kernels: computed.kernels(),
+        reduce: computed.all_reduce(),
         ..inputs::job(&source, inputs, globals, &progress)
     };
     if let Some(histories) = several {

@@ -14,6 +14,8 @@ const LEAST_DRIVER: i32 = 13_000;
 pub struct Device {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    /// Its number on this host.
+    pub ordinal: usize,
     /// As the driver names it.
     pub name: String,
     /// Compute capability.
@@ -66,6 +68,27 @@ impl Device {
     /// # Errors
     /// No driver, too old a driver, no GPU, a chip that no image is built for, or no memory for a context: one message each.
     pub fn open() -> Result<Self> {
+        Self::open_at(0)
+    }
+
+    /// The first `count` GPUs of this host.
+    ///
+    /// # Errors
+    /// As for [`Device::open`]; or there are fewer.
+    pub fn open_all(count: usize) -> Result<Vec<Self>> {
+        (0..count).map(Self::open_at).collect()
+    }
+
+    /// How many GPUs this host has.
+    ///
+    /// # Errors
+    /// As for [`Device::open`].
+    pub fn count() -> Result<usize> {
+        Self::driver().map(|(_, count)| count)
+    }
+
+    /// Version of the driver, and the GPUs that it sees: at least one.
+    fn driver() -> Result<(i32, usize)> {
         // SAFETY: only tries to load a library by name.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::input("no NVIDIA driver: libcuda was not found"));
@@ -77,8 +100,16 @@ impl Device {
         if count == 0 {
             return Err(Error::input("no GPU: the NVIDIA driver is there and sees none"));
         }
+        Ok((driver, count as usize))
+    }
+
+    fn open_at(ordinal: usize) -> Result<Self> {
+        let (driver, count) = Self::driver()?;
+        if ordinal >= count {
+            return Err(Error::input("there are not as many GPUs").expected(ordinal + 1).found(count));
+        }
         let context =
-            CudaContext::new(0).map_err(|e| failed("the GPU gives no context (its memory may be full)", e))?;
+            CudaContext::new(ordinal).map_err(|e| failed("the GPU gives no context (its memory may be full)", e))?;
         let capability = context.compute_capability().map_err(|e| failed("the GPU does not say what it is", e))?;
         let name = context.name().unwrap_or_else(|_| "an unnamed GPU".to_string());
         known(&name, capability)?;
@@ -86,7 +117,8 @@ impl Device {
         let processors = number.map_err(|e| failed("the GPU does not say what it is", e))? as u32;
         let memory = context.total_mem().unwrap_or(0);
         let stream = context.new_stream().map_err(|e| failed("the GPU gives no stream", e))?;
-        Ok(Self { context, stream, name, capability, driver, processors, memory, full: AtomicBool::new(false) })
+        let full = AtomicBool::new(false);
+        Ok(Self { context, stream, ordinal, name, capability, driver, processors, memory, full })
     }
 
     /// One line on it.
@@ -306,6 +338,10 @@ impl Device {
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
         &self.context
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
     }
 
     fn bind(&self) -> Result<()> {

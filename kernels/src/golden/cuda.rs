@@ -8,8 +8,8 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 use karat_model::{Error, Result};
 use karat_reference::backend::Backend;
 
-use super::run::{Args, Desk, Found, Runner, Values};
-use crate::cuda::{Buffer, Device, Loader};
+use super::run::{Args, Desk, Found, Gather, Runner, Values};
+use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List};
 use crate::pack::Pack;
 use crate::source::digest;
@@ -25,7 +25,7 @@ pub struct Gpu {
 
 #[derive(Debug)]
 struct OnDevice {
-    device: Device,
+    device: Arc<Device>,
     kernels: BTreeMap<String, (CudaFunction, Entry)>,
     digests: BTreeMap<String, String>,
 }
@@ -38,16 +38,24 @@ impl Gpu {
     /// An image can't be had, or the driver refuses it.
     pub fn new(device: Device, pack: Option<Pack>, cache: Option<PathBuf>, root: Option<PathBuf>) -> Result<Self> {
         let loader = Loader::new(pack, cache, root)?;
-        let (mut kernels, mut digests) = (BTreeMap::new(), BTreeMap::new());
-        for name in IMAGES {
-            let image = loader.list.image(name)?;
-            digests.insert(name.to_string(), digest(image, &loader.list.compiler)?);
-            let loaded = loader.load(&device, name)?;
-            for entry in &image.entries {
-                kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
-            }
+        Ok(Self { desk: Arc::new(Desk::new(OnDevice::load(Arc::new(device), &loader)?)) })
+    }
+
+    /// Golden on all devices of a communicator: the routed experts in equal ranges of ids, everything else on the first. What
+    /// the experts gave travels whole and is added on the first device in golden's order, so its bits don't depend on how
+    /// many there are.
+    ///
+    /// # Errors
+    /// As for [`Gpu::new`].
+    pub fn spread(nccl: &Arc<Nccl>, pack: Option<Pack>, cache: Option<PathBuf>, root: Option<PathBuf>) -> Result<Self> {
+        let loader = Loader::new(pack, cache, root)?;
+        let mut all: Vec<OnDevice> =
+            nccl.devices().iter().map(|device| OnDevice::load(device.clone(), &loader)).collect::<Result<_>>()?;
+        if all.is_empty() {
+            return Err(Error::input("no GPU to spread golden over"));
         }
-        Ok(Self { desk: Arc::new(Desk::new(OnDevice { device, kernels, digests })) })
+        let first = all.remove(0);
+        Ok(Self { desk: Arc::new(Desk::spread(first, all, nccl.clone())) })
     }
 
     /// What a golden path computes by.
@@ -63,6 +71,31 @@ impl Gpu {
     /// Golden's images and the digests of their sources, options and compiler.
     pub fn digests(&self) -> &BTreeMap<String, String> {
         &self.desk.runner.digests
+    }
+}
+
+impl OnDevice {
+    fn load(device: Arc<Device>, loader: &Loader) -> Result<Self> {
+        let (mut kernels, mut digests) = (BTreeMap::new(), BTreeMap::new());
+        for name in IMAGES {
+            let image = loader.list.image(name)?;
+            digests.insert(name.to_string(), digest(image, &loader.list.compiler)?);
+            let loaded = loader.load(&device, name)?;
+            for entry in &image.entries {
+                kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
+            }
+        }
+        Ok(Self { device, kernels, digests })
+    }
+}
+
+impl Gather for Nccl {
+    fn name(&self) -> String {
+        format!("NCCL {}", self.version)
+    }
+
+    fn gather(&self, shares: &[Vec<f32>]) -> Result<Vec<Vec<f32>>> {
+        self.gathered(shares)
     }
 }
 

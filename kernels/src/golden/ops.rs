@@ -69,11 +69,32 @@ impl<R: Runner> Desk<R> {
 // operands just above it; the head of each kernel says which sizes mean what.
 impl<R: Runner> Backend for Desk<R> {
     fn name(&self) -> String {
-        self.runner.name()
+        match &self.gather {
+            None => self.runner.name(),
+            Some(gather) => format!("{} x {}, {}", self.others.len() + 1, self.runner.name(), gather.name()),
+        }
     }
 
     fn identity(&self) -> String {
-        self.runner.identity()
+        match &self.gather {
+            None => self.runner.identity(),
+            Some(gather) => format!("{}, {} ranks, {}", self.runner.identity(), self.ranks(), gather.name()),
+        }
+    }
+
+    fn ranks(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn rank(&self, rank: usize) -> Option<&dyn Backend> {
+        self.others.get(rank.checked_sub(1)?).map(|desk| desk as &dyn Backend)
+    }
+
+    fn gather(&self, shares: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
+        match &self.gather {
+            None => Ok(shares),
+            Some(gather) => gather.gather(&shares),
+        }
     }
 
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>> {

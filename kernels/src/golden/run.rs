@@ -1,7 +1,7 @@
 //! One op on a device: operands in, kernels, results out.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::{Error, Result};
 
@@ -103,11 +103,28 @@ impl Piece<'_> {
 pub(crate) struct Desk<R: Runner> {
     pub(super) runner: R,
     room: Mutex<Option<(R::Memory, usize)>>,
+    /// Further devices, ranks 1 and up, over which the experts are spread.
+    pub(super) others: Vec<Desk<R>>,
+    /// What connects them.
+    pub(super) gather: Option<Arc<dyn Gather>>,
+}
+
+/// Brings to one device what several computed.
+pub(crate) trait Gather: Debug + Send + Sync {
+    /// What connects the devices, with its version.
+    fn name(&self) -> String;
+    /// Values of each rank as rank 0 holds them then: the same bits.
+    fn gather(&self, shares: &[Vec<f32>]) -> Result<Vec<Vec<f32>>>;
 }
 
 impl<R: Runner> Desk<R> {
     pub(super) fn new(runner: R) -> Self {
-        Self { runner, room: Mutex::default() }
+        Self { runner, room: Mutex::default(), others: Vec::new(), gather: None }
+    }
+
+    /// One desk of several devices, the first of which does everything but the experts of the others.
+    pub(super) fn spread(first: R, others: Vec<R>, gather: Arc<dyn Gather>) -> Self {
+        Self { others: others.into_iter().map(Self::new).collect(), gather: Some(gather), ..Self::new(first) }
     }
 
     /// Runs steps one after the other and gives the results among the pieces, in their order.

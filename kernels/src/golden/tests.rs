@@ -4,11 +4,12 @@
 mod host;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use karat_model::Checkpoint;
+use karat_model::{Checkpoint, Result};
 use karat_reference::backend::Backend;
 
-use super::run::Desk;
+use super::run::{Desk, Gather};
 use super::{Compared, compare};
 use host::Host;
 
@@ -39,6 +40,48 @@ fn the_kernels_have_goldens_bits_on_the_tiny_model() {
     for op in karat_seam::OpSpec::graph() {
         assert!(found.rows.iter().any(|row| row.what == "op" && row.name == op.name), "{} was not compared", op.name);
     }
+}
+
+/// Moves values between two ranks of this process, and counts them; `loses` the last one on the way.
+#[derive(Debug, Default)]
+struct Bus {
+    moved: AtomicUsize,
+    loses: AtomicBool,
+}
+
+impl Gather for Bus {
+    fn name(&self) -> String {
+        "a bus".to_string()
+    }
+
+    fn gather(&self, shares: &[Vec<f32>]) -> Result<Vec<Vec<f32>>> {
+        assert_eq!(shares.len(), 2);
+        self.moved.fetch_add(shares.iter().map(Vec::len).min().unwrap_or(0), Ordering::Relaxed);
+        let mut shares = shares.to_vec();
+        if self.loses.load(Ordering::Relaxed) {
+            shares[1].last_mut().into_iter().for_each(|v| *v += 1.0);
+        }
+        Ok(shares)
+    }
+}
+
+#[test]
+fn experts_spread_over_two_devices_have_goldens_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    // Each keeps its own weights and may not be asked for the other's. One library: its kernels can't run twice at once.
+    let Some(first) = Host::compile(folder.path(), "off") else { return };
+    let second = Host::again(folder.path());
+    let files = karat_model::new::new_model(karat_model::new::Geometry::Mini, 3);
+    let checkpoint = Arc::new(Checkpoint::from_memory("tiny", files).unwrap());
+    let ids: Vec<u32> = (0..40).collect();
+    let bus = Arc::new(Bus::default());
+    let backend: Arc<dyn Backend> = Arc::new(Desk::spread(first, vec![second], bus.clone()));
+    assert_eq!((backend.ranks(), backend.name().starts_with("2 x this processor")), (2, true));
+    assert_equal(&compare(&checkpoint, &ids, 24, &backend, 1).unwrap());
+    assert!(bus.moved.load(Ordering::Relaxed) > 0, "both ranks had something to give");
+    bus.loses.store(true, Ordering::Relaxed);
+    let found = compare(&checkpoint, &ids, 24, &backend, 1).unwrap();
+    assert!(found.rows.iter().any(|r| r.what == "op" && r.name == "ffn.experts" && r.differing > 0), "{found:#?}");
 }
 
 #[test]

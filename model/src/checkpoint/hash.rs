@@ -4,6 +4,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::inventory::{Expected, Role};
+use super::pages::give_back;
 use super::store::Store;
 use super::{Dtype, RawTensor};
 use crate::Result;
@@ -16,7 +17,10 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
 /// sha256 over all tensors in canonical order: of each part its name, dtype, shape and the sha256 of its bytes. Tensors
 /// are hashed in parallel; naming and sharding on disk don't matter.
 pub(crate) fn weights(store: &Store, expected: &[Expected]) -> Result<[u8; 32]> {
-    let parts = expected.par_iter().map(|e| one(store, e)).collect::<Result<Vec<Vec<u8>>>>()?;
+    let parts = expected.par_iter().map(|e| one(store, e)).collect::<Result<Vec<Vec<u8>>>>();
+    // Also what the system mapped around a tensor while others were read.
+    give_back(store, 0..store.entries.len());
+    let parts = parts?;
     let mut all = Sha256::new();
     for part in parts {
         all.update(&part);
@@ -27,7 +31,7 @@ pub(crate) fn weights(store: &Store, expected: &[Expected]) -> Result<[u8; 32]> 
 fn one(store: &Store, e: &Expected) -> Result<Vec<u8>> {
     let mut record = Vec::new();
     if let Role::Linear(_) = e.role {
-        let (w, _) = store.linear(&e.name)?;
+        let (w, ids) = store.linear(&e.name)?;
         let parts =
             [("weight", Some(w.data)), ("scale", w.scale), ("global", w.global_scale), ("input", w.input_scale)];
         for (part, tensor) in parts {
@@ -35,9 +39,12 @@ fn one(store: &Store, e: &Expected) -> Result<Vec<u8>> {
                 write(&mut record, &e.name, part, &t);
             }
         }
+        // Every byte is read here, and none of them is needed afterwards.
+        give_back(store, ids);
     } else {
-        let (t, _) = store.tensor(&e.name)?;
+        let (t, id) = store.tensor(&e.name)?;
         write(&mut record, &e.name, "value", &t);
+        give_back(store, [id]);
     }
     Ok(record)
 }

@@ -5,6 +5,7 @@ pub(crate) mod header;
 mod index;
 mod inventory;
 mod names;
+mod pages;
 mod resolve;
 mod source;
 pub(crate) mod store;
@@ -19,6 +20,8 @@ use std::sync::{Arc, OnceLock};
 
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
+pub use pages::Pages;
+use pages::Users;
 use store::Store;
 pub use structure::{Check, Finding, Severity};
 
@@ -124,6 +127,7 @@ pub struct Checkpoint {
     store: Store,
     expected: Vec<Expected>,
     weights: OnceLock<[u8; 32]>,
+    users: Users,
 }
 
 impl Checkpoint {
@@ -147,7 +151,7 @@ impl Checkpoint {
     fn of(store: Store) -> Result<Self> {
         let expected = structure::require(&store)?;
         structure::require_ids(&store, &expected)?;
-        Ok(Self { store, expected, weights: OnceLock::new() })
+        Ok(Self { store, expected, weights: OnceLock::new(), users: Users::default() })
     }
 
     /// The config.

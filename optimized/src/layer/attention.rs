@@ -131,7 +131,7 @@ impl Resident<'_> {
         taps.show(Tap::AttnLse, &mut lse)?;
         let mut z = output::down(rules, config, &self.w.wo_a, &self.rope, &o, position);
         taps.show(Tap::AttnOa, &mut z)?;
-        let mut y = output::up(rules, &self.w.wo_b, &z);
+        let mut y = output::up(rules, &self.path.adder, &self.w.wo_b, &z);
         taps.show(Tap::AttnOut, &mut y)?;
         let mut out = hc::combine(rules, config.hc_mult, &c.post, &c.comb, &y, h);
         taps.show(Tap::HcAttnOut, &mut out)?;

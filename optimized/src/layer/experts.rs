@@ -5,7 +5,7 @@ use karat_seam::{Error, Phase, Result};
 use super::Resident;
 use crate::arith::round_rows;
 use crate::kernels::{Chosen, Kernels, Routed};
-use crate::linear::{Linear, add_parts};
+use crate::linear::Linear;
 use crate::ops::experts::activate;
 use crate::plan::{Numerics, RouteWeight};
 
@@ -148,7 +148,7 @@ impl Resident<'_> {
         for (batch, sums) in batches.iter_mut().zip(sums) {
             batch.routed = match batch.by_kernel(|kernels, it| kernels.experts_down(it, &batch.act))? {
                 Some(sum) => sum,
-                None => add_parts(batch.rules.reduce, sums),
+                None => self.path.adder.add(batch.rules.reduce, sums),
             };
             if batch.rules.scaling.combine {
                 let factor = config.routed_scaling_factor as f32;

@@ -12,6 +12,7 @@ mod weights;
 use std::sync::Arc;
 
 use karat_model::Config;
+use karat_model::checkpoint::Pages;
 use karat_model::config::LayerKind;
 use karat_seam::{Block, Lane, Layer, Op, Phase, Result, RowId, Tap, Tensor};
 
@@ -30,6 +31,8 @@ pub(crate) struct Resident<'p> {
     pub kind: LayerKind,
     pub w: Arc<LayerWeights>,
     pub rope: Rope,
+    /// What was read of the file is given back with the layer.
+    _pages: Pages<'p>,
 }
 
 /// The block with a number: layers, then MTP blocks.
@@ -58,6 +61,8 @@ impl<'p> Resident<'p> {
     /// Loads layer `l`; MTP blocks follow the layers.
     pub(crate) fn load(path: &'p Optimized, l: u16) -> karat_model::Result<Self> {
         let loads = &path.shared.loads;
+        // Before anything is read: the pages of a layer that can't be loaded are given back too.
+        let _pages = path.checkpoint.pages(&name_of(path.config(), l));
         let w = loads.timed(|| LayerWeights::load(&path.checkpoint, &[&path.resolved], l, loads))?;
         Ok(Self::with(path, l, Arc::new(w)))
     }
@@ -65,7 +70,8 @@ impl<'p> Resident<'p> {
     /// Layer `l` with weights in the forms that the path's plan needs.
     pub(crate) fn with(path: &'p Optimized, l: u16, w: Arc<LayerWeights>) -> Self {
         let kind = kind_of(path.config(), l);
-        Self { path, l, kind, w, rope: path.rope(kind).clone() }
+        let pages = path.checkpoint.pages(&name_of(path.config(), l));
+        Self { path, l, kind, w, rope: path.rope(kind).clone(), _pages: pages }
     }
 
     fn config(&self) -> &'p Config {
@@ -89,11 +95,11 @@ impl<'p> Resident<'p> {
 impl Layer for Resident<'_> {
     fn run(&self, lanes: &mut [Lane<'_>]) -> Result<()> {
         let residents = vec![self; lanes.len()];
-        self.path.pool().install(|| run_lanes(&residents, lanes))
+        self.path.adder.checked(self.path.pool().install(|| run_lanes(&residents, lanes)))
     }
 
     fn op(&self, op: Op, operands: &[(Tap, Tensor)], rows: &[RowId]) -> Result<Vec<(Tap, Tensor)>> {
-        self.path.pool().install(|| self.run_op(op, operands, rows))
+        self.path.adder.checked(self.path.pool().install(|| self.run_op(op, operands, rows)))
     }
 
     fn has_op(&self, op: Op) -> bool {

@@ -169,7 +169,7 @@ impl Resident<'_> {
                 vec![o, lse]
             }
             Op::OutputDown => vec![output::down(rules, config, &w.wo_a, &self.rope, get(Tap::AttnO)?, position)],
-            Op::OutputUp => vec![output::up(rules, &w.wo_b, get(Tap::AttnOa)?)],
+            Op::OutputUp => vec![output::up(rules, &self.path.adder, &w.wo_b, get(Tap::AttnOa)?)],
             Op::HcAttnPost => {
                 let (post, comb, y) = (get(Tap::HcAttnPost)?, get(Tap::HcAttnComb)?, get(Tap::AttnOut)?);
                 vec![hc::combine(rules, hc, post, comb, y, get(Tap::Out)?)]
@@ -208,7 +208,7 @@ impl Resident<'_> {
                 }
                 vec![batch.act, batch.routed]
             }
-            Op::SharedExpert => vec![experts::shared(rules, config, &w.shared, get(Tap::FfnIn)?)],
+            Op::SharedExpert => vec![experts::shared(rules, &self.path.adder, config, &w.shared, get(Tap::FfnIn)?)],
             Op::CombineExperts => vec![experts::combine(rules, get(Tap::FfnRouted)?, get(Tap::FfnShared)?)],
             Op::HeadCollapse | Op::HeadLogits => Vec::new(),
         };

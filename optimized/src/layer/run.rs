@@ -181,7 +181,7 @@ impl Resident<'_> {
     ) -> Result<Vec<f32>> {
         let (config, rules) = (self.config(), batch.rules);
         taps.show(Tap::FfnRouted, &mut batch.routed)?;
-        let mut shared = experts::shared(rules, config, &self.w.shared, &batch.x);
+        let mut shared = experts::shared(rules, &self.path.adder, config, &self.w.shared, &batch.x);
         taps.show(Tap::FfnShared, &mut shared)?;
         let mut y = experts::combine(rules, &batch.routed, &shared);
         taps.show(Tap::FfnOut, &mut y)?;

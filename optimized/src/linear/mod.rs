@@ -2,12 +2,14 @@
 
 mod codes;
 mod decode;
+mod reduce;
 
 use std::ops::Range;
 
 use karat_model::{Checkpoint, Result};
 
 pub(crate) use decode::{indices, values};
+pub(crate) use reduce::{Adder, add_parts};
 
 use crate::arith::{Panels, Scaled, bf16, product, product_scaled, round_rows, tf32};
 use crate::plan::{ActCodes, Numerics, Parts, Product, WeightCodes};
@@ -106,8 +108,12 @@ impl Linear {
 
     /// As [`Linear::apply`], in parts along the columns: each part's sum is stored, and they are added one by one.
     pub(crate) fn apply_parts(&self, product: Product, rules: &Numerics, parts: Parts, x: &[f32]) -> Vec<f32> {
-        let sums = self.partial_sums(product, rules, x, 0..self.rows, parts.count);
-        add_parts(parts, sums)
+        add_parts(parts, self.partial_sums(product, rules, x, 0..self.rows, parts.count))
+    }
+
+    /// The same where the parts are those of ranks.
+    pub(crate) fn apply_ranks(&self, product: Product, rules: &Numerics, adder: &Adder, x: &[f32]) -> Vec<f32> {
+        adder.add(rules.reduce, self.partial_sums(product, rules, x, 0..self.rows, rules.reduce.count))
     }
 
     /// One sum for each of `count` equal ranges of columns, unrounded. Activations are quantised before they are cut.
@@ -182,21 +188,6 @@ impl Linear {
             }
         }
     }
-}
-
-/// Partial sums, stored and added in order.
-pub(crate) fn add_parts(parts: Parts, sums: Vec<Vec<f32>>) -> Vec<f32> {
-    let mut sums = sums.into_iter();
-    let mut total = sums.next().unwrap_or_default();
-    if parts.count > 1 {
-        round_rows(parts.store.rounds(), &mut total);
-    }
-    for mut part in sums {
-        round_rows(parts.store.rounds(), &mut part);
-        total.iter_mut().zip(&part).for_each(|(t, p)| *t += p);
-        round_rows(parts.store.rounds(), &mut total);
-    }
-    total
 }
 
 /// The n-th bf16 term: what the terms before it leave, rounded to bf16. The differences are exact in f32.

@@ -1,6 +1,6 @@
 use super::decode::{e4m3_value, e8m0_value, packed};
 use super::*;
-use crate::plan::{Coded, Stock, Store};
+use crate::plan::{Coded, Order, Stock, Store};
 
 /// The format's definition in f64: 1-4-3, bias 7, no infinity.
 #[test]
@@ -62,7 +62,8 @@ fn parts_are_rounded_as_they_are_added() {
     let linear = Linear::dense(w.clone(), k, &[Product::F32]).unwrap();
     let whole = linear.apply(Product::F32, &rules, &x);
     for count in [2, 4, 8] {
-        let parts = |store| linear.apply_parts(Product::F32, &rules, Parts { count, store }, &x);
+        let parts =
+            |store| linear.apply_parts(Product::F32, &rules, Parts { count, store, order: Order::Ascending }, &x);
         for ((whole, exact), (f32, low)) in
             whole.iter().zip(exact(&x, &w, k)).zip(parts(Store::F32).iter().zip(parts(Store::Bf16)))
         {

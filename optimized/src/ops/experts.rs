@@ -4,7 +4,7 @@ use karat_model::Config;
 
 use super::rows;
 use crate::arith::{bf16, round_rows, silu, vectorised};
-use crate::linear::Linear;
+use crate::linear::{Adder, Linear};
 use crate::plan::{Numerics, Product};
 
 /// a = B(wt * silu(min(g, L)) * clamp(u, -L, L)) from x `[m,D]`: `[m,I]`. The gate has no lower clamp. `wt [m]` is the
@@ -45,10 +45,10 @@ vectorised! {
 }
 
 /// Shared expert: `[S,D]`, no routing weight.
-pub(crate) fn shared(rules: &Numerics, config: &Config, w: &[Linear; 3], x: &[f32]) -> Vec<f32> {
+pub(crate) fn shared(rules: &Numerics, adder: &Adder, config: &Config, w: &[Linear; 3], x: &[f32]) -> Vec<f32> {
     let limit = rules.swiglu.shared.then_some(config.swiglu_limit as f32);
     let a = activate(rules, rules.dense, limit, &w[0], &w[2], x, None);
-    let mut out = w[1].apply_parts(rules.dense, rules, rules.reduce, &a);
+    let mut out = w[1].apply_ranks(rules.dense, rules, adder, &a);
     round_rows(rules.store.rounds(), &mut out);
     out
 }

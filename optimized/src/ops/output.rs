@@ -5,7 +5,7 @@ use karat_model::Config;
 use super::rope::Rope;
 use super::rows;
 use crate::arith::round_rows;
-use crate::linear::Linear;
+use crate::linear::{Adder, Linear};
 use crate::plan::Numerics;
 
 /// Inverse rope at the query's position, then z[g] = B(wo_a[g] @ o[g]): `[S, G*o_lora]` from `o [S,H,hd]`.
@@ -40,8 +40,8 @@ pub(crate) fn down(
 }
 
 /// y = Lin(z, wo_b): `[S,D]`.
-pub(crate) fn up(rules: &Numerics, wo_b: &Linear, z: &[f32]) -> Vec<f32> {
-    let mut y = wo_b.apply_parts(rules.dense, rules, rules.reduce, z);
+pub(crate) fn up(rules: &Numerics, adder: &Adder, wo_b: &Linear, z: &[f32]) -> Vec<f32> {
+    let mut y = wo_b.apply_ranks(rules.dense, rules, adder, z);
     round_rows(rules.store.rounds(), &mut y);
     y
 }

@@ -6,7 +6,7 @@
 use karat_seam::Op;
 
 use super::{BASE, BOTH, Claim, Patch, PatchOption, Risk};
-use crate::plan::{Parts, Store};
+use crate::plan::{Order, Parts, Store};
 
 pub(super) static PATCH: Patch = Patch {
     name: "fused-qkv-a",
@@ -24,7 +24,7 @@ pub(super) static PATCH: Patch = Patch {
     conflicts: &[],
     options: &[PatchOption { name: "splits", values: "2 to 16", default: "2" }],
     apply: |options, rules| {
-        rules.qkv_a = Parts { count: options.number("splits", 2..=16)?, store: Store::F32 };
+        rules.qkv_a = Parts { count: options.number("splits", 2..=16)?, store: Store::F32, order: Order::Ascending };
         Ok(())
     },
     ..BASE

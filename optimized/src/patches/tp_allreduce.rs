@@ -1,13 +1,14 @@
 //! `tp-allreduce`: tensor parallelism.
 //!
 //! Contract: the inputs of wo_b, w2 and the shared w2 are spread over the ranks; each rank's partial sum is stored in the
-//! given format and they are added rank by rank, every addition rounded to it (spec 2.12). Routed and shared outputs are
+//! given format and they are added rank by rank, every addition rounded to it (spec 2.12), from the first rank on or in the
+//! order of a ring. A path that is given a real all-reduce of as many ranks adds there instead. Routed and shared outputs are
 //! reduced apart. Activations are quantised before they are spread, which is what ranks do whose share is whole blocks.
 
 use karat_seam::Op;
 
 use super::{BASE, BOTH, Claim, Patch, PatchOption, Risk};
-use crate::plan::{Parts, Store};
+use crate::plan::{Order, Parts, Store};
 
 pub(super) static PATCH: Patch = Patch {
     name: "tp-allreduce",
@@ -46,11 +47,13 @@ pub(super) static PATCH: Patch = Patch {
     options: &[
         PatchOption { name: "ranks", values: "2, 4, 8", default: "2" },
         PatchOption { name: "sum", values: "f32, bf16", default: "bf16" },
+        PatchOption { name: "order", values: "ranks, ring", default: "ranks" },
     ],
     apply: |options, rules| {
         rules.reduce = Parts {
             count: options.word("ranks", &[("2", 2), ("4", 4), ("8", 8)])?,
             store: options.word("sum", &[("f32", Store::F32), ("bf16", Store::Bf16)])?,
+            order: options.word("order", &[("ranks", Order::Ascending), ("ring", Order::Ring)])?,
         };
         Ok(())
     },

@@ -9,8 +9,8 @@ use karat_seam::{Op, Phase};
 
 pub(crate) use numerics::ACT_BLOCK;
 pub use numerics::{
-    ActCodes, Attend, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Parts, Product,
-    QueryNorm, RouteWeight, Scaling, SplitK, Store, Swiglu, WeightCodes,
+    ActCodes, Attend, Coded, Exponential, IndexFormat, IndexRule, IndexScore, KvFormat, Numerics, Order, Parts,
+    Product, QueryNorm, RouteWeight, Scaling, SplitK, Store, Swiglu, WeightCodes,
 };
 pub use stock::{Basis, Profile, Row, Stock};
 

@@ -94,11 +94,22 @@ pub struct Parts {
     pub count: usize,
     /// Format of the partial sums and of every addition.
     pub store: Store,
+    /// In which order they are added.
+    pub order: Order,
+}
+
+/// The order of an all-reduce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Part by part from the first.
+    Ascending,
+    /// A ring: the values lie in as many equal chunks as there are ranks, and chunk c is added from rank c + 1 on, once around.
+    Ring,
 }
 
 impl Parts {
     /// One sum.
-    pub const WHOLE: Self = Self { count: 1, store: Store::F32 };
+    pub const WHOLE: Self = Self { count: 1, store: Store::F32, order: Order::Ascending };
 }
 
 /// Where the routed scaling factor is multiplied in (spec section 6): exactly once in a right deployment.

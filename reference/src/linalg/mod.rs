@@ -41,6 +41,7 @@
 //! # Decisions
 //! Larger score first, then LOWER index; NaN after every number; -0.0 equals +0.0.
 
+mod ceiling;
 mod elementary;
 mod gemm;
 mod gemm_tiles;
@@ -59,6 +60,7 @@ mod softmax;
 mod tests;
 mod weight;
 
+pub use ceiling::ceiling;
 pub(crate) use gemm::{matmul, matmul_here, matmul_into};
 pub(crate) use map::{Function, Function2, map, zip_map};
 pub(crate) use mix::mix_rows;

@@ -23,7 +23,10 @@ pub(crate) struct Packed<T> {
 impl<T: Real> Packed<T> {
     /// Packs `n` rows of `k` values; `row(i, out)` writes row i. Rows are asked for in any order.
     pub(crate) fn from_rows(n: usize, k: usize, row: impl Fn(usize, &mut [T]) + Sync) -> Self {
-        let mut data = vec![[T::ZERO; LANES]; n.div_ceil(LANES) * k];
+        let size = n.div_ceil(LANES) * k;
+        // Missing outputs must be zero: only a weight without them may take what another left.
+        let spare = if n.is_multiple_of(LANES) { T::with_buffers(|buffers| buffers.take(size)) } else { None };
+        let mut data = spare.unwrap_or_else(|| vec![[T::ZERO; LANES]; size]);
         data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1))).for_each_init(
             || vec![T::ZERO; LANES * k],
             |values, (p, panel)| {
@@ -49,6 +52,12 @@ impl<T: Real> Packed<T> {
         for (p, panel) in self.data.chunks_exact_mut(k.max(1)).enumerate() {
             transpose(&values[p * LANES * k..], LANES.min(n - p * LANES), panel);
         }
+    }
+
+    /// Leaves its memory to the next weight of this size on this thread: the system hands out large pieces page by page and
+    /// cleared, which costs more than to decode an expert.
+    pub(crate) fn recycle(self) {
+        T::with_buffers(|buffers| buffers.leave(self.data));
     }
 
     /// As a backend takes it (f32 mode).

@@ -159,8 +159,15 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     w: &W,
 ) -> Result<Vec<Vec<T>>, W::Error> {
     sum_over_experts(ctx, parts, |e, users| {
-        let act = weighted(ctx, parts, users, &*w.up(e)?);
-        Ok(down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &*w.down(e)?))
+        let ctx = ctx.of_expert(e);
+        let up = w.up(e)?;
+        let act = weighted(ctx, parts, users, &up);
+        // Nobody else holds it, unless experts are kept.
+        Arc::try_unwrap(up).into_iter().flatten().for_each(Packed::recycle);
+        let w2 = w.down(e)?;
+        let out = down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2);
+        Arc::try_unwrap(w2).into_iter().for_each(Packed::recycle);
+        Ok(out)
     })
 }
 
@@ -175,7 +182,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
         let batch = &experts[batch];
-        let of_experts = side_by_side(batch, |e, users| Ok(weighted(ctx, parts, users, &*w.up(e)?)))?;
+        let of_experts = side_by_side(batch, |e, users| Ok(weighted(ctx.of_expert(e), parts, users, &*w.up(e)?)))?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
             for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
                 acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
@@ -195,7 +202,7 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     let inner = ctx.config.moe_intermediate_size;
     sum_over_experts(ctx, parts, |e, users| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        Ok(down(ctx, &act, &*w.down(e)?))
+        Ok(down(ctx.of_expert(e), &act, &*w.down(e)?))
     })
 }
 
@@ -250,16 +257,30 @@ fn sum_over_experts<T: Real, E: Send>(
     Ok(sums.into_iter().map(round).collect())
 }
 
-/// The same on a backend: the outputs by slot, each row's slots in ascending order of their experts.
+/// The same on a backend: the outputs by slot, whichever rank they come from, each row's slots in ascending order of their
+/// experts.
 fn sum_there<T: Real, E: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
 ) -> Result<Vec<Vec<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+    // Each rank computes its experts one after the other, the ranks side by side.
+    let mut ranks = vec![Vec::new(); ctx.ranks()];
+    by_expert(ctx, parts).into_iter().for_each(|(e, users)| ranks[ctx.of_expert(e).rank].push((e, users)));
+    let share = |experts: &Vec<(usize, Users)>| {
+        let outs = experts.iter().map(|(e, users)| run(*e, users));
+        outs.collect::<Result<Vec<Vec<T>>, E>>().map(|outs| outs.concat())
+    };
+    let shares: Vec<_> = ranks.par_iter().with_max_len(1).map(share).collect();
+    let shares: Vec<Vec<T>> = shares.into_iter().collect::<Result<_, E>>()?;
+    let gathered = ctx.there::<T, _>(|there| there.gather(shares.iter().map(|s| T::single(s).to_vec()).collect()));
+    // A backend that failed: the path refuses its result.
+    let shares = gathered.map_or(shares, |all| all.into_iter().map(T::of_singles).collect());
     let mut slots: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * d]).collect();
-    for (e, users) in by_expert(ctx, parts) {
-        for (&(p, slot), out) in users.iter().zip(run(e, &users)?.chunks_exact(d)) {
+    for (experts, share) in ranks.iter().zip(&shares) {
+        let users = experts.iter().flat_map(|(_, users)| users);
+        for (&(p, slot), out) in users.zip(share.chunks_exact(d)) {
             slots[p][slot * d..(slot + 1) * d].copy_from_slice(out);
         }
     }

@@ -34,17 +34,29 @@ pub(crate) struct Ctx<'a> {
     pub(crate) isa: Isa,
     /// Computes in our place.
     pub(crate) backend: Option<&'a Slot>,
+    /// Which of its processors, where it has several.
+    pub(crate) rank: usize,
 }
 
 impl<'a> Ctx<'a> {
     /// Everything is computed here.
     pub(crate) fn new(config: &'a Config, isa: Isa) -> Self {
-        Self { config, isa, backend: None }
+        Self { config, isa, backend: None, rank: 0 }
+    }
+
+    /// Processors over which the experts are spread.
+    pub(crate) fn ranks(self) -> usize {
+        self.backend.map_or(1, |slot| slot.backend().ranks().max(1))
+    }
+
+    /// The same where expert `e` is computed. An expert is always computed there: a backend may keep its weights.
+    pub(crate) fn of_expert(self, e: usize) -> Self {
+        Self { rank: e * self.ranks() / self.config.n_routed_experts.max(1), ..self }
     }
 
     /// What the backend makes of an op of T; `None` where it is computed here.
     pub(crate) fn there<T: Real, R>(self, op: impl FnOnce(&dyn Backend) -> Done<R>) -> Option<R> {
-        if T::IS_WIDE { None } else { self.backend?.run(op) }
+        if T::IS_WIDE { None } else { self.backend?.run(self.rank, op) }
     }
 
     /// The same where the result is one tensor of values.

@@ -1,7 +1,7 @@
 //! Writes one safetensors file without holding its bytes a second time.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::Path;
 
 use karat_model::Result;
@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::io;
 use super::pieces::Pieces;
+
+/// Bytes of a block: larger than what any cache holds back, small beside a tensor.
+const BLOCK: usize = 1 << 20;
 
 pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     // Wide elements first: then every tensor is aligned for its element type.
@@ -27,20 +30,33 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     let body = || -> std::io::Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create_new(path)?);
+        let mut out = File::create_new(path)?;
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
         for (_, tensor) in &sorted {
             match &tensor.data {
-                Data::F32(v) => v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?,
-                Data::F64(v) => v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?,
-                Data::I64(v) => v.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?,
+                Data::F32(v) => put(&mut out, v, f32::to_le_bytes)?,
+                Data::F64(v) => put(&mut out, v, f64::to_le_bytes)?,
+                Data::I64(v) => put(&mut out, v, i64::to_le_bytes)?,
                 Data::U8(v) => out.write_all(v)?,
             }
         }
-        out.flush()
+        Ok(())
     };
     body().map_err(|e| io("trace file can't be written", path, &e))
+}
+
+/// Elements as bytes, a block at a time: one call of the system a block, none an element.
+fn put<T: Copy, const N: usize>(out: &mut File, values: &[T], bytes: impl Fn(T) -> [u8; N]) -> std::io::Result<()> {
+    let mut block = vec![0; values.len().min(BLOCK / N) * N];
+    for values in values.chunks(BLOCK / N) {
+        let block = &mut block[..values.len() * N];
+        for (to, v) in block.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+            *to = bytes(*v);
+        }
+        out.write_all(block)?;
+    }
+    Ok(())
 }
 
 fn element(tensor: &Tensor) -> (&'static str, usize) {

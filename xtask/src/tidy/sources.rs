@@ -20,6 +20,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "kernels/src/cuda/mhc.rs",
     "kernels/src/cuda/mla.rs",
     "kernels/src/cuda/moe.rs",
+    "kernels/src/cuda/nccl.rs",
     "kernels/src/cuda/nvrtc.rs",
     "kernels/src/golden/cuda.rs",
     "kernels/src/golden/ops.rs",

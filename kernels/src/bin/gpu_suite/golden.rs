@@ -100,7 +100,7 @@ fn full(gpu: &Gpu) -> Refusal {
     Refusal { what: "memory full".to_string(), expected: 75, found, message }
 }
 
-fn run_karat(karat: &Path, args: &[&str], env: Option<(&str, &str)>) -> Result<(i32, String, f64)> {
+pub(crate) fn run_karat(karat: &Path, args: &[&str], env: Option<(&str, &str)>) -> Result<(i32, String, f64)> {
     let start = Instant::now();
     let mut command = Command::new(karat);
     command.args(args).envs(env);
@@ -109,33 +109,46 @@ fn run_karat(karat: &Path, args: &[&str], env: Option<(&str, &str)>) -> Result<(
     Ok((out.status.code().unwrap_or(-1), said, start.elapsed().as_secs_f64()))
 }
 
-/// The default audit with golden on this processor, and on the GPU; every file of the bundle but `run.json`, which says where.
+/// The default audit with golden on this processor, and on the GPU; every table of the bundle.
 fn audits(it: &Golden, karat: &Path, evidence: &mut GoldenEvidence) -> Result<()> {
+    let pack = it.pack.display().to_string();
+    let (codes, seconds, files, said) = audit_twice(karat, &[], &["--backend", "cuda", "--pack", &pack])?;
+    println!("audit: cpu exit {} {:.1} s, cuda exit {} {:.1} s {said}", codes[0], seconds[0], codes[1], seconds[1]);
+    evidence.audit_seconds = seconds;
+    let (expected, found) = (codes[0], codes[1]);
+    evidence.refusals.push(Refusal { what: "audit".to_string(), expected, found, message: said });
+    for it in &files {
+        println!("audit: {}: {} bytes, {}", it.file, it.bytes, if it.same { "equal" } else { "DIFFERS" });
+    }
+    evidence.audit = files;
+    Ok(())
+}
+
+/// Two audits.
+type Twice = ([i32; 2], [f64; 2], Vec<SameFile>, String);
+
+/// An audit with the options `both`, and once more with those of `there` besides: exit codes, seconds, every table of the bundles
+/// (`run.json` says where it ran), and what the second one said.
+pub(crate) fn audit_twice(karat: &Path, both: &[&str], there: &[&str]) -> Result<Twice> {
     let folder = std::env::temp_dir().join(format!("karat-golden-{}", std::process::id()));
-    let (here, there) = (folder.join("cpu"), folder.join("cuda"));
-    let text = |path: &Path| path.display().to_string();
-    let (pack, out) = (text(&it.pack), [text(&here), text(&there)]);
-    let common = ["audit", "--no-cache", "--quiet"];
-    let cpu = run_karat(karat, &[&common[..], &["--out", &out[0]]].concat(), None)?;
-    let cuda =
-        run_karat(karat, &[&common[..], &["--backend", "cuda", "--pack", &pack, "--out", &out[1]]].concat(), None)?;
-    println!("audit: cpu exit {} {:.1} s, cuda exit {} {:.1} s {}", cpu.0, cpu.2, cuda.0, cuda.2, cuda.1);
-    evidence.audit_seconds = [cpu.2, cuda.2];
-    let expected = cpu.0;
-    evidence.refusals.push(Refusal { what: "audit".to_string(), expected, found: cuda.0, message: cuda.1 });
-    let files = std::fs::read_dir(&here).map_err(|e| Error::input(format!("no bundle: {e}")).at(here.display()))?;
+    let out = ["cpu", "cuda"].map(|name| folder.join(name));
+    let text = out.each_ref().map(|path| path.display().to_string());
+    let common = [&["audit", "--no-cache", "--quiet"], both].concat();
+    let cpu = run_karat(karat, &[&common[..], &["--out", &text[0]]].concat(), None)?;
+    let cuda = run_karat(karat, &[&common[..], there, &["--out", &text[1]]].concat(), None)?;
+    let files = std::fs::read_dir(&out[0]).map_err(|e| Error::input(format!("no bundle: {e}")).at(out[0].display()))?;
     let mut names: Vec<_> = files.filter_map(|f| Some(f.ok()?.file_name().to_string_lossy().into_owned())).collect();
     names.sort();
-    for file in names.into_iter().filter(|name| Path::new(name).extension().is_some_and(|e| e == "csv")) {
-        let (a, b) = (std::fs::read(here.join(&file)), std::fs::read(there.join(&file)));
+    let one = |file: String| {
+        let (a, b) = (std::fs::read(out[0].join(&file)), std::fs::read(out[1].join(&file)));
         let bytes = a.as_ref().map_or(0, |a| a.len() as u64);
-        let same = matches!((&a, &b), (Ok(a), Ok(b)) if a == b);
-        println!("audit: {file}: {bytes} bytes, {}", if same { "equal" } else { "DIFFERS" });
-        evidence.audit.push(SameFile { file, bytes, same });
-    }
+        SameFile { file, bytes, same: matches!((&a, &b), (Ok(a), Ok(b)) if a == b) }
+    };
+    let tables = names.into_iter().filter(|name| Path::new(name).extension().is_some_and(|e| e == "csv")).map(one);
+    let tables = tables.collect();
     // Two small folders of the system's temporary ones.
     let _ = std::fs::remove_dir_all(&folder);
-    Ok(())
+    Ok(([cpu.0, cuda.0], [cpu.2, cuda.2], tables, cuda.1))
 }
 
 /// Each must end with one message and its code, and never with a panic (70).

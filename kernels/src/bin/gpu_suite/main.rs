@@ -11,6 +11,7 @@ mod index;
 mod mhc;
 mod mla;
 mod moe;
+mod nccl;
 mod numbers;
 mod peers;
 mod timing;
@@ -37,7 +38,7 @@ struct Suite {
 
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
-/// the GPU is compared with golden on the CPU.
+/// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -46,6 +47,7 @@ struct Args {
     seeds: u64,
     parts: String,
     golden: Option<PathBuf>,
+    nccl: Option<PathBuf>,
     karat: Option<PathBuf>,
 }
 
@@ -53,13 +55,13 @@ fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--karat"]
+        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--karat"]
             .contains(&name.as_str())
         {
             return Err(usage().found(name));
@@ -75,6 +77,7 @@ fn args() -> Result<Args> {
         seeds: take("--seeds").map_or(Ok(20), |n| n.parse().map_err(|_| usage().found(n)))?,
         parts: take("--parts").unwrap_or_default(),
         golden: take("--golden").map(Into::into),
+        nccl: take("--nccl").map(Into::into),
         karat: take("--karat").map(Into::into),
     })
 }
@@ -95,6 +98,10 @@ fn run() -> Result<bool> {
     if let Some(model) = args.golden {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
         return golden::run(&golden::Golden { pack, out, date, model, karat });
+    }
+    if let Some(model) = args.nccl {
+        let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
+        return nccl::run(&nccl::Part { pack, out, date, model, karat });
     }
     let device = Device::open()?;
     println!("{}", device.describe());

@@ -1,6 +1,7 @@
 //! Memory-mapped files.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -23,4 +24,30 @@ pub(super) fn map(path: &Path) -> Result<Option<Mmap>> {
     // finished download, and this is the accepted cost of reading one that is larger than memory.
     let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
     Ok(Some(map))
+}
+
+/// Pages that ranges are rounded to, the smallest that systems have.
+const PAGE: usize = 4096;
+
+/// Takes the whole pages of a range out of this process's memory. Their bytes are still there: who reads them again gets them
+/// from the file, so other users of the range lose nothing but time. What the system refuses stays as it is.
+pub(super) fn give_back(map: &Mmap, range: &Range<usize>) {
+    let (start, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
+    #[cfg(unix)]
+    if start < end {
+        // SAFETY: the map is of a file, read-only, and never written to through this process: pages that are dropped are read
+        // from that same file at the next access, with the same bytes. So no slice of the map changes.
+        let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+    }
+    #[cfg(not(unix))]
+    let _ = (map, start, end);
+}
+
+/// Asks the system to read a range into its own cache before it is needed. None of it becomes memory of this process.
+pub(super) fn fetch(map: &Mmap, range: &Range<usize>) {
+    #[cfg(unix)]
+    // A hint: where it is refused, reading is merely slower.
+    let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+    #[cfg(not(unix))]
+    let _ = (map, range);
 }

@@ -3,6 +3,7 @@
 mod mmap;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 
 /// Bytes of one file, mapped or held.
 pub(crate) enum Blob {
-    Mapped(memmap2::Mmap),
+    Mapped(Arc<memmap2::Mmap>),
     Held(Arc<[u8]>),
 }
 
@@ -20,6 +21,23 @@ impl Blob {
             Self::Mapped(m) => m,
             Self::Held(b) => b,
         }
+    }
+
+    /// Gives pages of a mapped range back; bytes that are held stay.
+    pub(crate) fn give_back(&self, range: &Range<usize>) {
+        if let Self::Mapped(map) = self {
+            mmap::give_back(map, range);
+        }
+    }
+
+    /// Has ranges of a mapped file read ahead, by a thread of their own: asking waits for the disk's queue.
+    pub(crate) fn fetch(&self, ranges: Vec<Range<usize>>) {
+        let Self::Mapped(map) = self else { return };
+        let map = Arc::clone(map);
+        // Without a thread nothing is read ahead, and reading is merely slower.
+        let _ = std::thread::Builder::new()
+            .name("karat-fetch".into())
+            .spawn(move || ranges.iter().for_each(|range| mmap::fetch(&map, range)));
     }
 }
 
@@ -95,9 +113,8 @@ impl Source {
                 .get(name)
                 .map(|b| Blob::Held(Arc::clone(b)))
                 .ok_or_else(|| Error::input("file is missing").at(name)),
-            Self::Folder(dir) => {
-                Ok(mmap::map(&dir.join(name))?.map_or_else(|| Blob::Held(Arc::from([])), Blob::Mapped))
-            }
+            Self::Folder(dir) => Ok(mmap::map(&dir.join(name))?
+                .map_or_else(|| Blob::Held(Arc::from([])), |map| Blob::Mapped(Arc::new(map)))),
         }
     }
 }

@@ -1,0 +1,67 @@
+//! What a pass leaves of the checkpoint in memory.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use karat_model::Checkpoint;
+use karat_model::new::{Geometry, new_model};
+use karat_seam::{Lane, NoTaps, Path, Requests, Sequence};
+
+use crate::{Golden, Mode};
+
+/// Bytes of a mapped file that are memory of this process.
+fn resident(file: &FilePath) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines();
+    let mut sum = 0;
+    while let Some(line) = lines.next() {
+        if line.ends_with(file.to_str().unwrap()) {
+            let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            sum += 1024 * rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
+        }
+    }
+    sum
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_layers_pages_go_with_the_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    for (name, bytes) in new_model(Geometry::Default, 1) {
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+    let file = folder.join("model.safetensors");
+    let size = std::fs::metadata(&file).unwrap().len() as usize;
+    let open = || {
+        let requests = Requests { seqs: vec![Sequence::prompt("a", (0..40).collect::<Vec<u32>>())] };
+        Golden::new(Arc::new(Checkpoint::open(&folder).unwrap()), requests, Mode::F32, 1).unwrap()
+    };
+    // Resident bytes after opening, the most of them after a layer ran, and at the end: layers dropped at once, or kept.
+    let pass = |keep: bool| {
+        let golden = open();
+        let hashed = resident(&file);
+        let mut x = golden.embed(&mut NoTaps).unwrap();
+        let (mut kept, mut most) = (Vec::new(), 0);
+        for l in 0..golden.blocks().layers {
+            let layer = golden.layer(l).unwrap();
+            let mut see = NoTaps;
+            let mut lanes = [Lane::new(&x, &mut see)];
+            layer.run(&mut lanes).unwrap();
+            let [lane] = lanes;
+            x = lane.out.unwrap().streams;
+            most = most.max(resident(&file));
+            kept.extend(Some(layer).filter(|_| keep));
+        }
+        let before = resident(&file);
+        drop(kept);
+        (hashed, most, before, resident(&file))
+    };
+    let (hashed, _, left, _) = pass(false);
+    let (_, most, all, left_of_kept) = pass(true);
+    // Most of the file is layers, and a pass reads most of a layer: were nothing given back, it would add up.
+    assert!(all > size / 2 && all == most, "{all} of {size} bytes were read");
+    for (what, bytes) in [("after hashing", hashed), ("after the layers", left), ("after all at once", left_of_kept)] {
+        assert!(bytes < size / 8, "{bytes} of {size} bytes are still here {what}");
+    }
+}
