@@ -6,6 +6,7 @@ use std::sync::Arc;
 use karat_diff::Claims;
 use karat_seam::{Path, Phase, RowId, Tap, Together};
 
+use crate::by_kernel::KernelSide;
 use crate::derive::Rules;
 use crate::patch_rows::Calls;
 use crate::predict::{self, PatchSpec};
@@ -45,6 +46,8 @@ pub struct Candidate<'a> {
     pub claimed: Option<Claimed<'a>>,
     /// The same engine once more, where its own noise is to be measured.
     pub rerun: Option<&'a dyn Path>,
+    /// Its kernels, where its patches run as such.
+    pub kernels: Option<KernelSide<'a>>,
     /// Rows that it holds, when those may be fewer than all (a trace). What is given to it then does not matter.
     pub holds: Option<Arc<[RowId]>>,
 }
@@ -67,6 +70,7 @@ impl<'a> Candidate<'a> {
             rules: None,
             claimed: None,
             rerun: None,
+            kernels: None,
             holds: None,
         }
     }

@@ -74,7 +74,7 @@ pub(crate) fn limits(job: &Job<'_>, contracts: bool, stock: Option<Stock>) -> Ve
     if job.random_weights {
         notes.push("random weights: nothing here is evidence about a trained model".to_string());
     }
-    if contracts {
+    if contracts && job.kernels.is_none() {
         notes.push("patches ran as contracts on the CPU: no kernel ran, on sm_90, sm_120 or any GPU".to_string());
     }
     if job.checkpoint.linear("layers.0.ffn.experts.0.w1").is_ok_and(|w| w.encoding == Encoding::Nvfp4) {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use karat_bundle::{Conversation, Model, PartOf, Run, Scenario};
 use karat_model::Checkpoint;
+use karat_optimized::Kernels;
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode};
 use karat_scenarios::Ask;
@@ -127,6 +128,8 @@ pub struct Job<'a> {
     pub cache: Option<&'a Cache>,
     /// Computes golden's ops, where this processor does not.
     pub backend: Option<Arc<dyn Backend>>,
+    /// Computes ops of speed patches, where their contracts do not.
+    pub kernels: Option<Arc<dyn Kernels>>,
     /// Adds a candidate's partial sums where a patch spreads its products over as many ranks; none: its contract does.
     pub reduce: Option<Arc<dyn AllReduce>>,
     /// Threads.
@@ -161,6 +164,7 @@ impl<'a> Job<'a> {
             repro: None,
             cache: None,
             backend: None,
+            kernels: None,
             reduce: None,
             threads: 1,
             producer: String::new(),
@@ -178,6 +182,7 @@ impl<'a> Job<'a> {
             taps: self.taps.clone(),
             repro: self.repro.clone(),
             backend: self.backend.clone(),
+            kernels: self.kernels.clone(),
             reduce: self.reduce.clone(),
             producer: self.producer.clone(),
             command: self.command.clone(),
@@ -214,8 +219,19 @@ impl<'a> Job<'a> {
                 random_weights: self.random_weights,
             },
             scenarios: self.inputs.hashed(),
-            backend: if self.backend.is_some() { "golden on cuda, candidate on cpu" } else { "cpu" }.to_string(),
-            device: self.backend.as_ref().map(|backend| backend.name()).unwrap_or_default(),
+            backend: match (&self.backend, &self.kernels) {
+                (None, None) => "cpu",
+                (Some(_), None) => "golden on cuda, candidate on cpu",
+                (None, Some(_)) => "golden on cpu, patches on cuda",
+                (Some(_), Some(_)) => "golden and patches on cuda",
+            }
+            .to_string(),
+            device: self
+                .backend
+                .as_ref()
+                .map(|backend| backend.name())
+                .or_else(|| self.kernels.as_ref().map(|kernels| kernels.name()))
+                .unwrap_or_default(),
             threads: self.threads as u64,
             ..Run::default()
         }

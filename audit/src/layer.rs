@@ -8,6 +8,7 @@ use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
 
+use crate::by_kernel::Sides;
 use crate::compare::{self, Context, Seen};
 use crate::derive::{self, Derived};
 use crate::facts::LayerFacts;
@@ -245,6 +246,13 @@ fn compare_candidate(
     let seen = &walk.runners[i].seen;
     let own = walk.runners[i].x.as_ref().map(Flow::values).transpose()?;
     let x = input(candidate, own, walk.x.values()?);
+    let sides = match &candidate.kernels {
+        Some(side) => {
+            let in_golden_order = walk.runners[i].x_golden_rows.as_ref();
+            Some((side, Sides::run(side, golden, l, (&x, in_golden_order), seen)?))
+        }
+        None => None,
+    };
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
@@ -260,6 +268,7 @@ fn compare_candidate(
         if let Some((null, x)) = null.filter(|_| outputs::is_bare(seen, l, seq as u32)) {
             own.extend(outputs::rows(&at, golden, (l, seq as u32), facts, x, on_x2, seen, null)?);
         }
+        own.extend(sides.iter().flat_map(|(side, sides)| sides.rows(&at, side, (l, seq as u32), seen)));
         own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {

@@ -5,6 +5,7 @@
 
 mod align;
 mod bisect;
+mod by_kernel;
 mod cache;
 mod candidate;
 mod choices;
@@ -54,6 +55,7 @@ pub use bisect::{
     Asked, Asking, Bisect, BisectReport, Books, Change, Check, Criterion, Ended, Metric, Over, Stage, VARIABLE, Work,
     bisect, bisect_check, check_names, search,
 };
+pub use by_kernel::{KernelSide, Sizes, Tally};
 pub use cache::{Cache, DEFAULT_LIMIT, Holding};
 pub use candidate::{Candidate, Claimed};
 pub use derive::Rules;

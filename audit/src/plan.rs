@@ -9,10 +9,13 @@ use karat_optimized::{History, Optimized, Patch, PatchSets, Plan, Stock, patches
 use karat_reference::{Golden, Mode};
 use karat_seam::{Path as _, Phase, Together};
 
+use crate::by_kernel::Tally;
 use crate::effects::Effects;
 use crate::job::Job;
 use crate::patch_rows::{Calls, row};
 use crate::{Candidate, Facts, Lockstep, PatchSpec, Result, Rules, finish, recall, repro};
+
+mod kernels;
 
 /// Which low-precision path to audit.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,15 +64,19 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let plan =
         |patches: &Vec<String>| Plan { stock: subject.stock, patches: patches.clone(), history: subject.history };
     let (names, sets): (Vec<String>, Vec<Vec<String>>) = subject.sets().into_iter().unzip();
-    let together = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?
-        .reduced_by(job.reduce.as_ref());
+    let made = || {
+        let sets = PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads);
+        sets.map(|sets| sets.reduced_by(job.reduce.as_ref()))
+    };
+    let together = made()?.computed_by(job.kernels.as_ref());
+    let contracts = job.kernels.as_ref().map(|_| made()).transpose()?;
+    let sides = kernels::sides(together.sets(), contracts.as_ref().map(PatchSets::sets));
+    kernels::check(job, &together)?;
+    let tally = Tally::default();
     let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
         names.into_iter().zip(&sets).zip(together.sets()).map(|((name, set), path)| (name, specs(set), path)).collect();
     let second = match job.rerun {
-        true => Some(
-            PatchSets::new(checkpoint, requests, sets.iter().map(plan).collect(), job.threads)?
-                .reduced_by(job.reduce.as_ref()),
-        ),
+        true => Some(made()?.computed_by(job.kernels.as_ref())),
         false => None,
     };
     let effects = Effects::of(job, subject)?;
@@ -86,7 +93,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let rules = (claims != Claims::F32).then(|| Rules::of(p.2, checkpoint));
             let rerun = second.as_ref().map(|second| &second.sets()[i] as &dyn karat_seam::Path);
             let new = Candidate::new(p.0.clone(), p.2, claims);
-            Candidate { patches, history, rotates, calls, together, rules, rerun, ..new }
+            let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally));
+            let backend = if kernels.is_some() { "cuda".to_string() } else { new.backend.clone() };
+            Candidate { patches, backend, history, rotates, calls, together, rules, rerun, kernels, ..new }
         })
         .collect();
     let lockstep = Lockstep {
@@ -99,7 +108,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         taps: &|site| job.wants(site),
         layers: job.layers,
         // What an earlier run left is no second run.
-        cache: job.cache.filter(|_| !job.rerun),
+        cache: job.cache.filter(|_| !job.rerun && job.kernels.is_none()),
     };
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     finish::added_to_stock(&mut outcome.taps);
@@ -116,6 +125,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     outcome.recall = recall::rows_cached(job, &outcome.asked, &key, &recall::searcher(job, plans))?;
     outcome.notes.extend(effects.notes);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
+    outcome.notes.extend(kernels::notes(&together, &tally));
     let candidate = RunCandidate {
         name: "optimized".to_string(),
         claims: profile.to_string(),

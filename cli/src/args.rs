@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::backend::Computing;
+use crate::backend::{Computing, Patching};
 use crate::examples;
 use crate::later::Later;
 
@@ -136,6 +136,9 @@ pub(crate) struct Audit {
     /// Where golden is computed.
     #[command(flatten)]
     pub(crate) computing: Computing,
+    /// Where speed patches are computed.
+    #[command(flatten)]
+    pub(crate) patching: Patching,
     /// Token ids instead of scenarios: {"sequences":[{"id":"a","input_ids":[1,2]}]}
     #[arg(long, value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,

@@ -1,10 +1,11 @@
-//! `--backend`: where golden is computed.
+//! `--backend`: where golden is computed; `--candidate-backend`: where speed patches are.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use karat_bundle::Run;
+use karat_optimized::Kernels;
 use karat_reference::backend::Backend;
 use karat_seam::AllReduce;
 
@@ -25,57 +26,95 @@ pub(crate) struct Computing {
     pub(crate) gpus: Option<u32>,
 }
 
-/// Where golden is computed.
+/// Where the low-precision path's patches are computed.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Patching {
+    /// Where speed patches run: cpu (as contracts), or cuda (as kernels on a GPU, those that have one; the rest as contracts)
+    #[arg(long, value_name = "BACKEND")]
+    pub(crate) candidate_backend: Option<String>,
+}
+
+/// Where golden is computed, and where patches are.
 pub(crate) struct Place {
     #[cfg(feature = "cuda")]
     gpu: Option<karat_kernels::golden::Gpu>,
     #[cfg(feature = "cuda")]
+    patches: Option<Arc<karat_kernels::candidate::PatchKernels>>,
+    #[cfg(feature = "cuda")]
     nccl: Option<Arc<karat_kernels::cuda::Nccl>>,
+}
+
+impl Patching {
+    /// True when kernels are asked for.
+    pub(crate) fn asked(&self) -> Result<bool> {
+        match self.candidate_backend.as_deref() {
+            None | Some("cpu") => Ok(false),
+            Some("cuda") => Ok(true),
+            Some(other) => Err(Failure::usage(format!("--candidate-backend: expected cpu or cuda, found `{other}`"))),
+        }
+    }
 }
 
 impl Computing {
     /// Looks for what was asked for. A GPU that isn't there is a contradiction of the arguments: exit 2.
     pub(crate) fn open(&self) -> Result<Place> {
+        self.open_with(false)
+    }
+
+    /// The same, with a GPU for speed patches where `patches` says so.
+    pub(crate) fn open_with(&self, patches: bool) -> Result<Place> {
         match self.backend.as_deref() {
             None | Some("auto" | "cpu") => {
-                if self.pack.is_some() {
+                if self.pack.is_some() && !patches {
                     return Err(Failure::usage("--pack holds kernels for a GPU: it needs --backend cuda"));
                 }
                 if self.gpus.is_some() {
                     return Err(Failure::usage("--gpus needs --backend cuda"));
                 }
-                Ok(Place::here())
+                if patches { self.cuda(false, true) } else { Ok(Place::here()) }
             }
-            Some("cuda") => self.cuda(),
+            Some("cuda") => self.cuda(true, patches),
             Some(other) => Err(Failure::usage(format!("--backend: expected auto, cpu or cuda, found `{other}`"))),
         }
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda(&self) -> Result<Place> {
+    fn cuda(&self, golden: bool, patches: bool) -> Result<Place> {
+        use karat_kernels::candidate::PatchKernels;
         use karat_kernels::cuda::{Device, Nccl};
         use karat_kernels::golden::Gpu;
         use karat_kernels::pack::Pack;
         let gpus = self.gpus.unwrap_or(1) as usize;
-        let told = |e| Failure::usage(format!("--backend cuda: {e}"));
+        let name = if golden { "--backend" } else { "--candidate-backend" };
+        let told = |e| Failure::usage(format!("{name} cuda: {e}"));
         let mut devices = Device::open_all(gpus).map_err(told)?;
         let pack = self.pack.as_deref().map(Pack::open).transpose()?;
         let root = std::env::var_os("KARAT_CUDA_ROOT").map(PathBuf::from);
+        let patches = if patches {
+            // A stream of its own, so that neither waits for the other's memory.
+            Some(Arc::new(PatchKernels::new(Device::open().map_err(told)?, pack.clone(), None, root.clone())?))
+        } else {
+            None
+        };
+        if !golden {
+            return Ok(Place { gpu: None, patches, nccl: None });
+        }
         if gpus == 1 {
-            return Ok(Place { gpu: Some(Gpu::new(devices.remove(0), pack, None, root)?), nccl: None });
+            return Ok(Place { gpu: Some(Gpu::new(devices.remove(0), pack, None, root)?), patches, nccl: None });
         }
         let nccl = Nccl::new(devices.into_iter().map(Arc::new).collect(), root.as_deref()).map_err(told)?;
         let nccl = Arc::new(nccl);
-        Ok(Place { gpu: Some(Gpu::spread(&nccl, pack, None, root)?), nccl: Some(nccl) })
+        Ok(Place { gpu: Some(Gpu::spread(&nccl, pack, None, root)?), patches, nccl: Some(nccl) })
     }
 
     #[cfg(not(feature = "cuda"))]
     #[expect(clippy::unused_self, reason = "as with the feature")]
-    fn cuda(&self) -> Result<Place> {
-        Err(Failure::usage(
-            "--backend cuda: this build has no CUDA; `cargo build --release -p karat-cli --features cuda` makes one \
+    fn cuda(&self, golden: bool, _patches: bool) -> Result<Place> {
+        let name = if golden { "--backend" } else { "--candidate-backend" };
+        Err(Failure::usage(format!(
+            "{name} cuda: this build has no CUDA; `cargo build --release -p karat-cli --features cuda` makes one \
              (no CUDA toolkit is needed for that)",
-        ))
+        )))
     }
 }
 
@@ -83,12 +122,17 @@ impl Computing {
 impl Place {
     /// This processor.
     pub(crate) fn here() -> Self {
-        Self { gpu: None, nccl: None }
+        Self { gpu: None, patches: None, nccl: None }
     }
 
     /// What golden is computed by; none: this processor.
     pub(crate) fn backend(&self) -> Option<Arc<dyn Backend>> {
         self.gpu.as_ref().map(karat_kernels::golden::Gpu::backend)
+    }
+
+    /// What speed patches are computed by; none: this processor, as contracts.
+    pub(crate) fn kernels(&self) -> Option<Arc<dyn Kernels>> {
+        self.patches.clone().map(|patches| patches as Arc<dyn Kernels>)
     }
 
     /// What adds the partial sums of as many ranks as there are GPUs; none with one.
@@ -98,17 +142,24 @@ impl Place {
 
     /// A run's result or its error, with what is known of the place. Memory that was full may be free the next time: exit 75.
     pub(crate) fn done<R>(&self, done: std::result::Result<R, karat_audit::Error>) -> Result<R> {
-        match (done, &self.gpu) {
-            (Err(error), Some(gpu)) if gpu.device().was_full() => Err(Failure::retry(&error.to_string())),
-            (done, _) => Ok(done?),
+        let full = self.gpu.as_ref().is_some_and(|gpu| gpu.device().was_full())
+            || self.patches.as_ref().is_some_and(|patches| patches.was_full());
+        match done {
+            Err(error) if full => Err(Failure::retry(&error.to_string())),
+            done => Ok(done?),
         }
     }
 
     /// Writes down what ran, and what is known of it.
     pub(crate) fn tell(&self, run: &mut Run) {
+        if let Some(patches) = &self.patches {
+            run.device = patches.name();
+            run.kernels.extend(patches.digests().clone());
+            run.notes.push(karat_kernels::candidate::standing(patches.arch()));
+        }
         let Some(gpu) = &self.gpu else { return };
         run.device = gpu.device().describe();
-        run.kernels.clone_from(gpu.digests());
+        run.kernels.extend(gpu.digests().clone());
         run.notes.push(karat_kernels::golden::standing(gpu.device().arch()));
         if let Some(nccl) = &self.nccl {
             let (ranks, name) = (nccl.ranks(), nccl.name());
@@ -130,6 +181,11 @@ impl Place {
 
     /// What golden is computed by; none: this processor.
     pub(crate) fn backend(&self) -> Option<Arc<dyn Backend>> {
+        None
+    }
+
+    /// What speed patches are computed by; none: this processor, as contracts.
+    pub(crate) fn kernels(&self) -> Option<Arc<dyn Kernels>> {
         None
     }
 

@@ -21,5 +21,5 @@ pub use index::{IndexCall, IndexLogits, Select, SelectCall};
 pub use loader::{Loaded, Loader};
 pub use mhc::{Mhc, MhcCall};
 pub use mla::{Mla, MlaCall};
-pub use moe::{Matrix, Moe, MoeCall};
+pub use moe::{Matrix, Moe, MoeCall, MoePart};
 pub use nccl::{Nccl, Wire, nccl_version};

@@ -5,6 +5,8 @@
 //! `cuda/reference/` holds the naive counterparts (one thread an output), `cuda/optimized/` the kernels. No file of one
 //! includes one of the other.
 
+#[cfg(feature = "cuda")]
+pub mod candidate;
 pub mod check;
 pub mod choice;
 #[cfg(feature = "cuda")]

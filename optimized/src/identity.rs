@@ -27,6 +27,11 @@ impl Optimized {
                 part(real.name().as_bytes());
             }
         }
+        // Kernels are other code than contracts, and other kernels than these other code again.
+        if let Some(by) = self.by_kernel.as_ref().filter(|by| by.any()) {
+            part(by.kernels.identity().as_bytes());
+            [Phase::Prefill, Phase::Decode].iter().for_each(|p| part(format!("{:?}", by.chosen(*p)).as_bytes()));
+        }
         match &self.program {
             None => part(format!("{}, {:?}", self.plan.history, self.resolved.chunk).as_bytes()),
             Some(served) => part(format!("{:?} {:?}", served.geometry, served.program).as_bytes()),

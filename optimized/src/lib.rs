@@ -6,6 +6,7 @@
 
 mod arith;
 mod identity;
+mod kernels;
 mod layer;
 mod linear;
 mod mtp;
@@ -18,6 +19,7 @@ mod probe;
 pub mod quant;
 pub mod serving;
 
+pub use kernels::{Attending, Grouped, Held, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Standing};
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
 pub use patch_sets::PatchSets;

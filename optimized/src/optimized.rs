@@ -8,6 +8,7 @@ use karat_seam::{
     AllReduce, Block, Blocks, Lane, Layer, Op, Path, Phase, Requests, RowId, Streams, Tap, Tensor, Visitor,
 };
 
+use crate::kernels::ByKernel;
 use crate::layer::{Loads, Resident, Taps, vector};
 use crate::linear::{Adder, Linear};
 use crate::mtp::{head_lanes, input_lanes};
@@ -44,6 +45,8 @@ pub struct Optimized {
     pub(crate) counters: Counters,
     pub(crate) shared: Arc<Shared>,
     pub(crate) plan: Plan,
+    /// What computes ops of its patches, where their contracts don't.
+    pub(crate) by_kernel: Option<ByKernel>,
     /// Adds partial sums of ranks.
     pub(crate) adder: Arc<Adder>,
     /// Of sliding and of compressed layers.
@@ -114,7 +117,19 @@ impl Optimized {
         let rope = |kind| Rope::of(checkpoint.config(), kind).with_table(positions);
         let ropes = [rope(LayerKind::Sliding), rope(LayerKind::Csa { ratio: 4 })];
         let adder = Arc::default();
-        Ok(Self { checkpoint, requests, resolved, schedule, program: None, counters, shared, plan, adder, ropes })
+        Ok(Self {
+            checkpoint,
+            requests,
+            resolved,
+            schedule,
+            program: None,
+            counters,
+            shared,
+            plan,
+            by_kernel: None,
+            adder,
+            ropes,
+        })
     }
 
     /// The same with the partial sums of ranks added by a real all-reduce, where a plan spreads products over as many ranks.
@@ -272,6 +287,7 @@ impl HeadWeights {
         let (hc, width) = (config.hc_mult, config.hc_mult * config.hidden_size);
         let mix = vector("hc_head_fn", hc * width)?;
         let hc = HcWeights {
+            values: Vec::new(),
             mix: Linear::dense(mix, width, &[Product::F32])?,
             base: vector("hc_head_base", hc)?,
             scale: vector("hc_head_scale", 1)?,

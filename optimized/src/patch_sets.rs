@@ -30,6 +30,10 @@ impl PatchSets {
         Ok(Self { sets, shared })
     }
 
+    pub(crate) fn map(self, to: impl FnMut(Optimized) -> Optimized) -> Self {
+        Self { sets: self.sets.into_iter().map(to).collect(), ..self }
+    }
+
     /// As [`Optimized::reduced_by`], all of them.
     #[must_use]
     pub fn reduced_by(self, real: Option<&Arc<dyn AllReduce>>) -> Self {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use karat_model::{Error, Result};
-use karat_seam::{Requests, Sequence};
+use karat_seam::{Requests, Sequence, Span, SpanKind, Turn};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,9 +21,12 @@ struct File {
 struct Entry {
     id: String,
     input_ids: Vec<Value>,
+    /// Ids from here on were generated: what is served computes them token by token.
+    #[serde(default)]
+    generated_from: Option<u64>,
 }
 
-/// Reads `{"sequences":[{"id":"a","input_ids":[...]}]}`; each sequence is one prompt. `label` names the file in
+/// Reads `{"sequences":[{"id":"a","input_ids":[...]}]}`; each sequence is one prompt, up to `generated_from` where it has that. `label` names the file in
 /// messages; ids must lie below `vocab_size`.
 pub fn read_tokens(label: &str, bytes: &[u8], vocab_size: usize) -> Result<Requests> {
     let file: File = serde_json::from_slice(bytes).map_err(|e| {
@@ -44,9 +47,26 @@ pub fn read_tokens(label: &str, bytes: &[u8], vocab_size: usize) -> Result<Reque
             return Err(Error::input("two sequences have the same id").at(place).found(format!("{:?}", entry.id)));
         }
         let ids = ids(&entry.input_ids, vocab_size).map_err(|e| e.at(format!("{place} ({})", entry.id)))?;
-        seqs.push(Sequence::prompt(entry.id, ids));
+        let sequence = Sequence::prompt(entry.id, ids);
+        seqs.push(match entry.generated_from {
+            None => sequence,
+            Some(from) => generated(sequence, from).map_err(|e| e.at(format!("{place}: generated_from")))?,
+        });
     }
     Ok(Requests { seqs })
+}
+
+/// The same ids with those from `from` on as one generated span.
+fn generated(sequence: Sequence, from: u64) -> Result<Sequence> {
+    let all = sequence.ids.len() as u32;
+    let Some(start) = u32::try_from(from).ok().filter(|n| (1..all).contains(n)) else {
+        return Err(Error::input("no place to begin an answer")
+            .expected(format!("a position from 1 on and below {all}, the number of ids"))
+            .found(from));
+    };
+    let span = |kind, start, end| Span { kind, start, end };
+    let spans = vec![span(SpanKind::Prompt, 0, start), span(SpanKind::Generated, start, all)];
+    Ok(Sequence { turns: vec![Turn { spans, interrupted: false }], ..sequence })
 }
 
 fn ids(values: &[Value], vocab_size: usize) -> Result<Arc<[u32]>> {

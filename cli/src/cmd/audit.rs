@@ -55,6 +55,11 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         return Err(Failure::usage("--claims says what a trace (--candidate) or a server (--endpoint) claims"));
     }
     if let Some(url) = &args.connect.endpoint {
+        if args.patching.asked()? {
+            return Err(Failure::usage(
+                "--candidate-backend has no meaning with --endpoint: the candidate is the server",
+            ));
+        }
         let place = args.computing.open()?;
         if place.backend().is_some() {
             return Err(Failure::usage("--backend cuda has no meaning with --endpoint: golden is computed here"));
@@ -75,7 +80,12 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
     if several.is_some() && elsewhere {
         return Err(Failure::usage("--backend cuda has no meaning with several histories: golden runs once, here"));
     }
-    let computed = args.computing.open()?;
+    let by_kernel = args.patching.asked()?;
+    if by_kernel && (several.is_some() || args.candidate.is_some()) {
+        let what = if several.is_some() { "several histories" } else { "--candidate" };
+        return Err(Failure::usage(format!("--candidate-backend cuda has no meaning with {what}")));
+    }
+    let computed = args.computing.open_with(by_kernel)?;
     if let Some(dir) = &args.repro {
         karat_audit::repro_place(dir)?;
     }
@@ -106,6 +116,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         repro: args.repro.clone(),
         cache: cache.as_ref(),
         backend: computed.backend(),
+        kernels: computed.kernels(),
         reduce: computed.all_reduce(),
         ..inputs::job(&source, inputs, globals, &progress)
     };

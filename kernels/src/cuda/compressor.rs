@@ -43,7 +43,7 @@ pub struct CompressCall<'a> {
     pub tokens: u32,
     /// Columns of x, a multiple of 8.
     pub width: u32,
-    /// Channels of an entry: 128 or 512.
+    /// Channels of an entry: 128 or 512; any even number where no window is pooled.
     pub dims: u32,
     /// Two series, pooled over two windows.
     pub overlap: bool,
@@ -112,7 +112,7 @@ impl Compressor {
         let oldest = (call.first_window as usize - before) * ratio;
         let newest = (call.first_window as usize + n) * ratio;
         let complete = n == 0 || (oldest >= base && newest <= first + t);
-        let sizes = t > 0 && t <= 1 << 20 && w > 0 && w % 8 == 0 && w <= 1 << 16 && (d == 128 || d == 512);
+        let sizes = t > 0 && t <= 1 << 20 && w > 0 && w % 8 == 0 && w <= 1 << 16 && (n == 0 || d == 128 || d == 512);
         if !sizes || ratio == 0 || rope > d || rope % 2 != 0 || first < base || !complete {
             let found = format!(
                 "{t} tokens from {first}, rows from {base}, {w} wide, {n} windows of {ratio} from {}, {d} dims, rope {rope}",

@@ -22,6 +22,8 @@ pub struct Mla {
     heads: u32,
     keys: u32,
     partial_bytes: usize,
+    /// Factor of every score.
+    scale: f32,
 }
 
 /// Operands. A row in `chosen` that the cache doesn't have is no key.
@@ -73,7 +75,14 @@ impl Mla {
         let [first, last] = names.map(|name| loaded.kernel(name));
         let (heads, keys) = if naive { (64, 1) } else { (loaded.number("HEADS")?, loaded.number("KEYS")?) };
         let partial_bytes = if loaded.number("PARTIAL_BF16").is_ok() { 2 } else { 4 };
-        Ok(Self { first: first?, last: last?, naive, heads, keys, partial_bytes })
+        let scale = (DIM as f32).sqrt().recip();
+        Ok(Self { first: first?, last: last?, naive, heads, keys, partial_bytes, scale })
+    }
+
+    /// The same for heads of fewer dims, the rest of which are zeros in q and cache: their scale.
+    #[must_use]
+    pub fn for_dims(self, dims: usize) -> Self {
+        Self { scale: (dims as f64).powf(-0.5) as f32, ..self }
     }
 
     /// Splits that fill the device once, each of at least one tile of keys.
@@ -111,7 +120,7 @@ impl Mla {
             keys: call.keys as i32,
             splits: call.splits as i32,
             rows: (call.cache.bytes() / (DIM * 2)).min(i32::MAX as usize) as i32,
-            scale: (DIM as f32).sqrt().recip(),
+            scale: self.scale,
         };
         let threads = [self.first.1.threads, self.last.1.threads];
         let grids = if self.naive {

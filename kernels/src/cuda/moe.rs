@@ -67,6 +67,27 @@ pub struct MoeCall<'a> {
     pub limit: f32,
 }
 
+/// Kernels of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoePart {
+    /// All of them.
+    Whole,
+    /// Gate and up with the activation.
+    Up,
+    /// Down, and the sum over a token's experts.
+    Down,
+}
+
+impl MoePart {
+    fn has(self, kernel: &str) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Up => matches!(kernel, "moe_group" | "moe_up"),
+            Self::Down => kernel != "moe_up",
+        }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Args {
@@ -107,6 +128,14 @@ impl Moe {
     /// # Errors
     /// A size that the kernel cannot take, a buffer that is too short, or the driver's refusal.
     pub fn run(&self, device: &Device, call: &MoeCall<'_>) -> Result<()> {
+        self.run_part(device, call, MoePart::Whole)
+    }
+
+    /// Queues a part of the operation: up gives activations, down takes them as they lie in `act`.
+    ///
+    /// # Errors
+    /// As for `run`.
+    pub fn run_part(&self, device: &Device, call: &MoeCall<'_>, part: MoePart) -> Result<()> {
         let (t, k, e) = (call.tokens as usize, call.picks as usize, call.experts as usize);
         let (w, i) = (call.width as usize, call.inner as usize);
         let fits = |n: usize| n > 0 && n.is_multiple_of(SLAB) && n <= 1 << 16;
@@ -159,7 +188,9 @@ impl Moe {
             let (up, down) = (call.inner.div_ceil(self.rows / 2), call.width.div_ceil(self.rows));
             vec![(call.experts, 1), (tiles, up), (tiles, down), (call.tokens, call.width.div_ceil(1024))]
         };
-        for ((function, entry), (x, y)) in self.kernels.iter().zip(grids) {
+        for ((function, entry), (x, y)) in
+            self.kernels.iter().zip(grids).filter(|((_, entry), _)| part.has(&entry.name))
+        {
             let config =
                 LaunchConfig { grid_dim: (x, y, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
             // SAFETY: Args is MoeArgs of both sources, field by field; every buffer was checked for these sizes. Experts

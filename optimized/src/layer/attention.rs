@@ -90,7 +90,7 @@ impl Resident<'_> {
         let position = |s: usize| segment.start() + s as u32;
         let eps = config.rms_norm_eps as f32;
 
-        let mut c = hc::coefficients(rules, config, &self.w.hc_attn, h);
+        let mut c = self.coefficients(segment.phase, &self.w.hc_attn, h)?;
         taps.show(Tap::HcAttnPre, &mut c.pre)?;
         taps.show(Tap::HcAttnPost, &mut c.post)?;
         taps.show(Tap::HcAttnComb, &mut c.comb)?;
@@ -107,7 +107,7 @@ impl Resident<'_> {
         taps.show(Tap::AttnKv, &mut kv)?;
 
         if let Some(w) = &self.w.compressor {
-            let (mut kvp, mut score) = w.project(rules, &x);
+            let (mut kvp, mut score) = self.project(segment.phase, w, &x)?;
             taps.show(Tap::AttnKvp, &mut kvp)?;
             taps.show(Tap::AttnGateScore, &mut score)?;
             let first = state.entries.len() / config.head_dim;
@@ -126,7 +126,7 @@ impl Resident<'_> {
         }
 
         let input = AttendInput { q: &q, kv: &kv, entries: &state.entries, selected: &selected, given };
-        let (mut o, mut lse) = self.attend_segment(rules, segment, &mut state.window, &input);
+        let (mut o, mut lse) = self.attend_segment(rules, segment, &mut state.window, &input)?;
         taps.show(Tap::AttnO, &mut o)?;
         taps.show(Tap::AttnLse, &mut lse)?;
         let mut z = output::down(rules, config, &self.w.wo_a, &self.rope, &o, position);
@@ -199,7 +199,7 @@ impl Resident<'_> {
         let mut selected: Vec<Vec<u32>> = match &self.w.indexer {
             None => (0..rows).map(|s| (0..self.entries_after(position(s) as usize + 1) as u32).collect()).collect(),
             Some(w) => {
-                let (mut kvp, mut score) = w.compressor.project(rules, x);
+                let (mut kvp, mut score) = self.project(segment.phase, &w.compressor, x)?;
                 taps.show(Tap::AttnIndexKvp, &mut kvp)?;
                 taps.show(Tap::AttnIndexGateScore, &mut score)?;
                 let first = state.keys.len();
@@ -217,10 +217,10 @@ impl Resident<'_> {
                 let mut weights = index::weights(rules, config, &w.weights_proj, x);
                 taps.show(Tap::AttnIndexW, &mut weights)?;
                 let keys = self.scored_keys(state, given, segment.phase);
-                let mut scores = self.index_scores(rules, segment, &q, &weights, &keys);
+                let mut scores = self.index_scores(rules, segment, &q, &weights, &keys)?;
                 let width = self.entries_after(segment.start() as usize + rows);
                 taps.show_as(Tap::AttnIndexScore, all, &[width], &mut scores)?;
-                self.select_rows(segment, &scores, width)
+                self.select_rows(segment, &scores, width)?
             }
         };
         if let Routing::Forced(choices) = routing
@@ -265,14 +265,18 @@ impl Resident<'_> {
         q: &Vectors,
         weights: &[f32],
         keys: &Vectors,
-    ) -> Vec<f32> {
+    ) -> Result<Vec<f32>> {
         let (di, heads) = (self.config().index_head_dim, self.config().index_n_heads);
         let n = segment.rows.len();
         let width = self.entries_after(segment.start() as usize + n);
+        let visible: Vec<usize> = (0..n).map(|s| self.entries_after(segment.start() as usize + s + 1)).collect();
+        if let Some(scores) = self.kernel_scores(segment.phase, q, weights, keys, &visible)? {
+            return Ok(scores);
+        }
         let mut scores = vec![f32::NEG_INFINITY; n * width];
         let panels = Panels::pack(&keys.values[..width * di], di);
         rows(&mut scores, width, |s, row| {
-            let visible = self.entries_after(segment.start() as usize + s + 1);
+            let visible = visible[s];
             let mut products = vec![0.0; heads * visible];
             let q_row = &q.values[s * heads * di..(s + 1) * heads * di];
             match rules.index.score {
@@ -286,19 +290,19 @@ impl Resident<'_> {
             let w = &weights[s * heads..(s + 1) * heads];
             index::score(&rules.index, &products, w, scales, key_scales, &mut row[..visible]);
         });
-        scores
+        Ok(scores)
     }
 
     /// The best entries of each query by its scores `[S,T]`.
-    pub(crate) fn select_rows(&self, segment: &Segment, scores: &[f32], width: usize) -> Vec<Vec<u32>> {
+    pub(crate) fn select_rows(&self, segment: &Segment, scores: &[f32], width: usize) -> Result<Vec<Vec<u32>>> {
         let topk = self.config().index_topk;
-        (0..segment.rows.len())
-            .into_par_iter()
-            .map(|s| {
-                let visible = self.entries_after(segment.start() as usize + s + 1);
-                index::select(&scores[s * width..s * width + visible], topk)
-            })
-            .collect()
+        let all = 0..segment.rows.len();
+        let visible: Vec<usize> = all.clone().map(|s| self.entries_after(segment.start() as usize + s + 1)).collect();
+        if let Some(chosen) = self.kernel_selection(segment.phase, scores, &visible)? {
+            return Ok(chosen);
+        }
+        let best = |s: usize| index::select(&scores[s * width..s * width + visible[s]], topk);
+        Ok(all.into_par_iter().map(best).collect())
     }
 
     /// Attention over a segment, step by step: output `[S,H,hd]` and log-sum-exp `[S,H]`. The window moves on.
@@ -308,9 +312,12 @@ impl Resident<'_> {
         segment: &Segment,
         window: &mut Window,
         input: &AttendInput<'_>,
-    ) -> (Vec<f32>, Vec<f32>) {
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
         let (config, hd) = (self.config(), self.config().head_dim);
         let heads = config.num_attention_heads;
+        if self.by_kernel(segment.phase).is_some_and(|(_, chosen)| chosen.attend.is_some()) {
+            return self.attend_by_kernel(segment, window, input);
+        }
         let mut o = vec![0.0; segment.rows.len() * heads * hd];
         let mut lse = vec![0.0; segment.rows.len() * heads];
         for step in &segment.steps {
@@ -335,7 +342,35 @@ impl Resident<'_> {
                 window.write(own);
             }
         }
-        (o, lse)
+        Ok((o, lse))
+    }
+
+    /// The same by a kernel, which takes the keys of all queries at once.
+    fn attend_by_kernel(
+        &self,
+        segment: &Segment,
+        window: &mut Window,
+        input: &AttendInput<'_>,
+    ) -> Result<(Vec<f32>, Vec<f32>)> {
+        let hd = self.config().head_dim;
+        let (mut all, mut from, mut keys) = (Vec::new(), vec![0], Vec::new());
+        for step in &segment.steps {
+            let lo = (step.start - segment.start()) as usize;
+            let own = &input.kv[lo * hd..(step.end - segment.start()) as usize * hd];
+            if step.phase == Phase::Decode {
+                window.write(own);
+            }
+            for i in 0..(step.end - step.start) as usize {
+                self.gather(step, i, window, own, &input.selected[lo + i], input, &mut keys);
+                all.extend_from_slice(&keys);
+                from.push(all.len() / hd);
+            }
+            if step.phase == Phase::Prefill {
+                window.write(own);
+            }
+        }
+        let made = self.kernel_attention(segment.phase, input.q, &all, &from)?;
+        made.ok_or_else(|| karat_seam::Error::Request("no kernel attends in this phase".into()))
     }
 
     /// Fills `keys [n,hd]` with those of the step's query `i`: window by position, then entries by index.

@@ -1,9 +1,10 @@
 //! Routed experts: one expert decoded at a time, for the rows of all lanes and segments that chose it.
 
-use karat_seam::{Error, Result};
+use karat_seam::{Error, Phase, Result};
 
 use super::Resident;
 use crate::arith::round_rows;
+use crate::kernels::{Chosen, Kernels, Routed};
 use crate::linear::Linear;
 use crate::ops::experts::activate;
 use crate::plan::{Numerics, RouteWeight};
@@ -21,9 +22,32 @@ pub(crate) struct Batch<'a> {
     pub act: Vec<f32>,
     /// `[S,D]`, filled by `down`: sums over experts in ascending expert order, f32.
     pub routed: Vec<f32>,
+    /// The layer whose kernel computes them, and the phase; none: the contract does.
+    pub by: Option<(&'a Resident<'a>, Phase)>,
 }
 
 impl Batch<'_> {
+    /// What a kernel makes of the rows; `None`: the contract computes them.
+    fn by_kernel(
+        &self,
+        run: impl FnOnce(&dyn Kernels, Routed<'_>) -> karat_model::Result<Vec<f32>>,
+    ) -> Result<Option<Vec<f32>>> {
+        let Some((layer, phase)) = self.by else { return Ok(None) };
+        let Some((kernels, Chosen { experts: Some(grouped), .. })) = layer.by_kernel(phase) else { return Ok(None) };
+        let prefix = format!("{}.ffn.experts", super::name_of(layer.config(), layer.l));
+        let it = Routed {
+            x: &self.x,
+            idx: &self.idx,
+            wt: &self.wt,
+            k: layer.config().num_experts_per_tok,
+            checkpoint: &layer.path.checkpoint,
+            prefix: &prefix,
+            held: &layer.w.experts,
+            grouped: *grouped,
+        };
+        run(kernels, it).map(Some).map_err(Error::source)
+    }
+
     /// What each slot's activations still lack of the routing weight with its scaling, `late` of it in the sum over the
     /// experts: a tap shows them with all of it, whatever the place of the factors.
     pub(crate) fn lacking(&self, late: f32) -> Vec<f32> {
@@ -43,7 +67,7 @@ impl Resident<'_> {
     /// w1, w2 or w3 of one routed expert, in the forms that the batches need.
     fn expert(&self, e: usize, which: &str, batches: &[Batch<'_>]) -> Result<Linear> {
         let mut products = Vec::new();
-        for batch in batches {
+        for batch in batches.iter().filter(|b| b.by.is_none()) {
             if !products.contains(&batch.rules.experts) {
                 products.push(batch.rules.experts);
             }
@@ -56,7 +80,7 @@ impl Resident<'_> {
 
     fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
         let experts = 0..self.config().n_routed_experts;
-        experts.filter(|e| batches.iter().any(|b| b.idx.contains(&(*e as u32)))).collect()
+        experts.filter(|e| batches.iter().any(|b| b.by.is_none() && b.idx.contains(&(*e as u32)))).collect()
     }
 
     /// Expert activations after the routing weight.
@@ -65,11 +89,14 @@ impl Resident<'_> {
         let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
         let limit = Some(config.swiglu_limit as f32);
         for batch in &mut *batches {
-            batch.act = vec![0.0; batch.idx.len() * inner];
+            batch.act = match batch.by_kernel(|kernels, it| kernels.experts_up(it))? {
+                Some(act) => act,
+                None => vec![0.0; batch.idx.len() * inner],
+            };
         }
         for e in self.used(batches) {
             let (w1, w3) = (self.expert(e, "w1", batches)?, self.expert(e, "w3", batches)?);
-            for batch in &mut *batches {
+            for batch in batches.iter_mut().filter(|b| b.by.is_none()) {
                 let slots = batch.slots(e);
                 if slots.is_empty() {
                     continue;
@@ -98,7 +125,7 @@ impl Resident<'_> {
             let w2 = self.expert(e, "w2", batches)?;
             for (batch, sums) in batches.iter().zip(&mut sums) {
                 let slots = batch.slots(e);
-                if slots.is_empty() {
+                if slots.is_empty() || batch.by.is_some() {
                     continue;
                 }
                 let mut a = Vec::with_capacity(slots.len() * inner);
@@ -119,7 +146,10 @@ impl Resident<'_> {
             }
         }
         for (batch, sums) in batches.iter_mut().zip(sums) {
-            batch.routed = self.path.adder.add(batch.rules.reduce, sums);
+            batch.routed = match batch.by_kernel(|kernels, it| kernels.experts_down(it, &batch.act))? {
+                Some(sum) => sum,
+                None => self.path.adder.add(batch.rules.reduce, sums),
+            };
             if batch.rules.scaling.combine {
                 let factor = config.routed_scaling_factor as f32;
                 batch.routed.iter_mut().for_each(|y| *y *= factor);

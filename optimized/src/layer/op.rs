@@ -109,14 +109,14 @@ impl Resident<'_> {
             norm::rms_norm(rules, &mut x, weight, eps);
             Ok(x)
         };
-        let pre = |weights, h: &[f32]| {
-            let c = hc::coefficients(rules, config, weights, h);
+        let pre = |weights, h: &[f32]| -> Result<[Vec<f32>; 4]> {
+            let c = self.coefficients(segment.phase, weights, h)?;
             let x = hc::collapse(rules, hc, &c.pre, h);
-            [c.pre, c.post, c.comb, x]
+            Ok([c.pre, c.post, c.comb, x])
         };
         let values: Vec<Vec<f32>> = match operands.op {
-            Op::HcAttnPre => pre(&w.hc_attn, get(Tap::Out)?).into(),
-            Op::HcFfnPre => pre(&w.hc_ffn, get(Tap::HcAttnOut)?).into(),
+            Op::HcAttnPre => pre(&w.hc_attn, get(Tap::Out)?)?.into(),
+            Op::HcFfnPre => pre(&w.hc_ffn, get(Tap::HcAttnOut)?)?.into(),
             Op::AttnNorm => vec![normed(Tap::HcAttnCollapsed, &w.attn_norm)?],
             Op::FfnNorm => vec![normed(Tap::HcFfnCollapsed, &w.ffn_norm)?],
             Op::QueryDown => vec![query::down(rules, config, &w.wq_a, &w.q_norm, get(Tap::AttnIn)?)],
@@ -128,7 +128,8 @@ impl Resident<'_> {
             Op::CompressProject | Op::IndexProject => {
                 let main = operands.op == Op::CompressProject;
                 let compressor = if main { w.compressor.as_ref() } else { w.indexer.as_ref().map(|i| &i.compressor) };
-                let (kvp, score) = compressor.expect("has_op was asked").project(rules, get(Tap::AttnIn)?);
+                let compressor = compressor.expect("has_op was asked");
+                let (kvp, score) = self.project(segment.phase, compressor, get(Tap::AttnIn)?)?;
                 vec![kvp, score]
             }
             Op::CompressPool => {
@@ -158,7 +159,7 @@ impl Resident<'_> {
             Op::IndexScore => {
                 let q = convert(&rules.index, &rules.index, config.index_head_dim, get(Tap::AttnIndexQ)?);
                 let keys = self.operand_keys(operands, rows, segment.phase)?;
-                let scores = self.index_scores(rules, segment, &q, get(Tap::AttnIndexW)?, &keys);
+                let scores = self.index_scores(rules, segment, &q, get(Tap::AttnIndexW)?, &keys)?;
                 let width = self.entries_after(segment.start() as usize + n);
                 return Ok(vec![Tensor::f32([n, width], scores)]);
             }
@@ -195,7 +196,8 @@ impl Resident<'_> {
                 if idx.len() != wt.len() {
                     return Err(Error::Request("op ffn.experts: as many experts as weights are needed".into()));
                 }
-                let mut batch = [Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new() }];
+                let by = self.experts_run_as_kernel(segment.phase).then_some((self, segment.phase));
+                let mut batch = [Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new(), by }];
                 self.experts_up(&mut batch)?;
                 self.experts_down(&mut batch)?;
                 let [mut batch] = batch;
@@ -244,7 +246,7 @@ impl Resident<'_> {
             let at = operands.at(Tap::AttnIndexScore);
             return Err(Error::Shape { at, expected: vec![rows.len(), width], found: tensor.shape.clone() });
         }
-        Ok(mask(&self.select_rows(segment, scores, tensor.width()), width))
+        Ok(mask(&self.select_rows(segment, scores, tensor.width())?, width))
     }
 
     fn op_attend(
@@ -275,7 +277,7 @@ impl Resident<'_> {
         }
         let given = GivenKv::of(karat_seam::Kv::Own, segment.seq);
         let input = AttendInput { q, kv, entries, selected: &selected, given };
-        Ok(self.attend_segment(rules, segment, &mut state.window, &input))
+        self.attend_segment(rules, segment, &mut state.window, &input)
     }
 }
 

@@ -98,7 +98,7 @@ impl Resident<'_> {
         let mut taps = self.taps(lane.see, rows);
         let h = self.attention_half(&mut taps, segment, state, given, lane.routing, h)?;
 
-        let mut c = hc::coefficients(rules, config, &self.w.hc_ffn, &h);
+        let mut c = self.coefficients(segment.phase, &self.w.hc_ffn, &h)?;
         taps.show(Tap::HcFfnPre, &mut c.pre)?;
         taps.show(Tap::HcFfnPost, &mut c.post)?;
         taps.show(Tap::HcFfnComb, &mut c.comb)?;
@@ -115,7 +115,8 @@ impl Resident<'_> {
         let late = vec![self.late_factor(rules); wt.len()];
         show_times(&mut taps, Tap::FfnWt, &late, &mut wt)?;
         let idx = self.checked_experts(&idx)?;
-        let batch = Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new() };
+        let by = self.experts_run_as_kernel(segment.phase).then_some((self, segment.phase));
+        let batch = Batch { rules, x, idx, wt, act: Vec::new(), routed: Vec::new(), by };
         Ok((Half { lane: i, segment: j, h, post: c.post, comb: c.comb }, batch))
     }
 

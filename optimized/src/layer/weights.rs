@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Error, Result};
 
+use crate::kernels::Held;
 use crate::linear::{Linear, indices, values};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::hc::HcWeights;
@@ -32,6 +33,8 @@ pub(crate) struct LayerWeights {
     pub chooser: Chooser,
     /// w1, w2, w3.
     pub shared: [Linear; 3],
+    /// What a kernel keeps of the routed experts.
+    pub experts: Held,
 }
 
 /// CSA only.
@@ -65,6 +68,7 @@ impl Loader<'_> {
         let name = |what: &str| format!("hc_{part}_{what}");
         let mix = self.vector(&name("fn"), mixes * width)?;
         Ok(HcWeights {
+            values: mix.clone(),
             mix: Linear::dense(mix, width, &distinct(self.plans, |r| r.hc))?,
             base: self.vector(&name("base"), mixes)?,
             scale: self.vector(&name("scale"), 3)?,
@@ -75,6 +79,8 @@ impl Loader<'_> {
         let (ratio, overlap) = (kind.ratio().unwrap_or(0), kind.has_indexer());
         let width = if overlap { 2 * hd } else { hd };
         Ok(CompressorWeights {
+            prefix: format!("{}.{prefix}", self.block),
+            held: Held::default(),
             wkv: self.linear(&format!("{prefix}.wkv"), |r| r.compress)?,
             wgate: self.linear(&format!("{prefix}.wgate"), |r| r.compress)?,
             ape: self.vector(&format!("{prefix}.ape"), ratio * width)?,
@@ -133,6 +139,7 @@ impl LayerWeights {
             gate: at.linear("ffn.gate", |r| r.router)?,
             chooser: Self::chooser(&at, l)?,
             shared: [shared("w1")?, shared("w2")?, shared("w3")?],
+            experts: Held::default(),
         })
     }
 

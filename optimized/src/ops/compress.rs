@@ -3,11 +3,16 @@
 use super::norm::rms_norm_as;
 use super::rope::Rope;
 use crate::arith::{exp, round_rows, vectorised};
+use crate::kernels::Held;
 use crate::linear::Linear;
 use crate::plan::{Numerics, Store};
 
 /// Parameters of one compressor, main or indexer.
 pub(crate) struct CompressorWeights {
+    /// Prefix of its tensors' names.
+    pub prefix: String,
+    /// What a kernel keeps of wkv and wgate.
+    pub held: Held,
     pub wkv: Linear,
     pub wgate: Linear,
     /// `[r, c*hd]`.

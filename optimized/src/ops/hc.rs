@@ -11,6 +11,8 @@ use crate::plan::Numerics;
 
 /// Parameters of one mixing point: fn `[(2+hc)*hc, hc*D]`, base `[(2+hc)*hc]`, scale `[3]`.
 pub(crate) struct HcWeights {
+    /// fn as stored, for kernels; empty where none takes it.
+    pub values: Vec<f32>,
     pub mix: Linear,
     pub base: Vec<f32>,
     pub scale: Vec<f32>,

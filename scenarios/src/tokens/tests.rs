@@ -37,6 +37,8 @@ fn each_fault_is_named() {
         (r#"{"sequences":[{"id":"a@1","input_ids":[1]}]}"#.to_owned(), "a@1"),
         (r#"{"sequences":[{"id":"a","input_ids":[1],"turns":[]}]}"#.to_owned(), "turns"),
         (r#"{"sequences":[{"id":"a"}]}"#.to_owned(), "input_ids"),
+        (r#"{"sequences":[{"id":"a","input_ids":[1,2],"generated_from":2}]}"#.to_owned(), "generated_from"),
+        (r#"{"sequences":[{"id":"a","input_ids":[1,2],"generated_from":0}]}"#.to_owned(), "generated_from"),
         (r#"{"sequence":[]}"#.to_owned(), "sequence"),
         ("[1,2]".to_owned(), "not a token file"),
         (String::new(), "not a token file"),
@@ -49,6 +51,17 @@ fn each_fault_is_named() {
         assert!(error.starts_with("t.json") && error.contains(named), "{named}: {error}");
     }
     assert!(read_tokens("t.json", b"\xff\xfe{}", 512).is_err());
+}
+
+#[test]
+fn what_was_generated_is_a_span_of_its_own() {
+    let text = r#"{"sequences":[{"id":"a","input_ids":[1,2,3],"generated_from":1},{"id":"b","input_ids":[4]}]}"#;
+    let read = read(text).unwrap();
+    let spans = read.seqs[0].spans();
+    assert_eq!(spans.len(), 2);
+    assert_eq!((spans[0].start, spans[0].end, spans[1].start, spans[1].end), (0, 1, 1, 3));
+    assert_eq!(spans[1].kind, karat_seam::SpanKind::Generated);
+    assert_eq!(read.seqs[1].spans().len(), 1);
 }
 
 proptest! {
