@@ -67,7 +67,8 @@ fn audit(dir: &Path, patches: Option<Vec<String>>) -> Bundle {
     let (trace, inputs) = requests_of(dir).unwrap();
     let stop = AtomicBool::new(false);
     let job = Job { threads: 2, ..Job::new(model(), inputs, &Quiet, &stop) };
-    audit_trace(&job, &TraceJob { trace, claims: Claims::Official, rerun: None, patches, expected: None, cold: true }).unwrap()
+    audit_trace(&job, &TraceJob { trace, claims: Claims::Official, rerun: None, patches, expected: None, cold: true })
+        .unwrap()
 }
 
 #[test]

@@ -248,7 +248,8 @@ pub(crate) fn sizes(
     x: &Streams,
 ) -> Result<[Sizes; 2]> {
     let costs = Costs::default();
-    let of = |phase| Ok::<_, crate::Error>(Sizes::of(&terms::of((rules, phase), (l, layers), golden, on_x, x, &costs)?));
+    let of =
+        |phase| Ok::<_, crate::Error>(Sizes::of(&terms::of((rules, phase), (l, layers), golden, on_x, x, &costs)?));
     let prefill = of(Phase::Prefill)?;
     let decode = if rules.is_even() { prefill.clone() } else { of(Phase::Decode)? };
     Ok([prefill, decode])
