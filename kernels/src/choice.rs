@@ -2,6 +2,9 @@
 //! hold. All images of an operation with the same numerics knobs take any shape: a choice moves microseconds, and bits only where
 //! tiles group the sums.
 
+/// Images that smaller chips alone take: an H200 checks them, and times what it takes itself.
+pub const SMALL: [&str; 3] = ["mla-small", "mla-small-bf16", "split-gemm-3"];
+
 /// K1 for `batch` sequences: few of them leave multiprocessors idle unless their heads are spread. `bf16`: partials in bf16.
 pub fn mla(arch: &str, batch: u32, bf16: bool) -> &'static str {
     let [f32_name, bf16_name] = match batch {
@@ -85,6 +88,7 @@ mod tests {
             let mut check = |name: &'static str, define: &str, value: i64| {
                 let image = list.image(name).unwrap();
                 assert!(image.arches().contains(&arch), "{name} on {arch}");
+                assert!(arch != "sm_90a" || !SMALL.contains(&name), "{name} on {arch}");
                 assert_eq!(image.defines[define], crate::list::Define::Number(value), "{name}");
                 chosen.insert(name);
             };
