@@ -52,7 +52,7 @@ fn audit(engine: &Engine, api: &str) -> Ran {
 }
 
 #[test]
-#[ignore = "slow: run with --include-ignored (CI does)"]
+#[ignore = "slow, and skipped where Python has no torch (as in CI): run with --include-ignored"]
 fn a_real_engine_end_to_end() {
     let Some(python) = python() else {
         // Straight to the terminal: a passing test's captured output is never shown.
