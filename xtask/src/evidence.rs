@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use karat_kernels::evidence::{Evidence, stale};
-use karat_kernels::golden::GoldenEvidence;
+use karat_kernels::golden::{GoldenEvidence, SpreadEvidence};
 use karat_kernels::list::List;
 
 /// Options of `cargo xtask evidence`.
@@ -30,6 +30,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let folder = root.join("kernels/evidence");
     match &args.command {
         Kind::Check => check(&folder),
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => add_spread(&folder, file),
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => add_golden(&folder, file),
         Kind::Add { file } => {
             let mut evidence = Evidence::read(file)?;
@@ -66,6 +67,40 @@ fn add_golden(folder: &Path, file: &Path) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
     println!("evidence: kernels/evidence/golden/{name}");
+    Ok(())
+}
+
+/// Keeps a run of the part `nccl`, unless something was found wrong.
+fn add_spread(folder: &Path, file: &Path) -> Result<()> {
+    let evidence = SpreadEvidence::read(file)?;
+    let faults = evidence.faults()?;
+    if !faults.is_empty() {
+        bail!("{} is no evidence on sums between GPUs:\n  {}", file.display(), faults.join("\n  "));
+    }
+    let name = file_name(&format!("{} x{}", evidence.device.name, evidence.device.gpus));
+    let folder = folder.join("nccl");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
+    println!("evidence: kernels/evidence/nccl/{name}");
+    Ok(())
+}
+
+/// Several GPUs of one host: what there is must hold; nothing is said aloud.
+fn check_spread(folder: &Path) -> Result<()> {
+    let files = json_files(&folder.join("nccl"))?;
+    if files.is_empty() {
+        println!("evidence: several GPUs: NEVER RUN on any host");
+    }
+    for file in files {
+        let evidence = SpreadEvidence::read(&file)?;
+        let faults = evidence.faults()?;
+        if !faults.is_empty() {
+            bail!("{}: measure again (cargo xtask gpu-suite, part nccl):\n  {}", file.display(), faults.join("\n  "));
+        }
+        let (host, sums) = (&evidence.device, evidence.all_reduce.iter().map(|it| it.values).sum::<u64>());
+        let (n, name, date) = (host.gpus, &host.name, &evidence.date);
+        println!("evidence: {n} x {name} of {date}: {sums} sums of NCCL those of an order, golden's bits equal");
+    }
     Ok(())
 }
 
@@ -114,7 +149,8 @@ fn check(folder: &Path) -> Result<()> {
             evidence.speed.len()
         );
     }
-    check_golden(folder)
+    check_golden(folder)?;
+    check_spread(folder)
 }
 
 fn complain(file: &Path, evidence: &Evidence) -> Result<()> {

@@ -8,10 +8,12 @@ mod cuda;
 mod evidence;
 mod ops;
 mod run;
+mod spread_evidence;
 
 pub use compare::{Compared, OpBits, compare};
 pub use cuda::{Gpu, IMAGES, digests};
 pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
+pub use spread_evidence::SpreadEvidence;
 
 #[cfg(test)]
 mod tests;
