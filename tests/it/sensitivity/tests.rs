@@ -129,7 +129,8 @@ fn two_rows_have_the_values_of_a_formula_by_hand() {
     let bench = Bench::on(karat_golden::files(), requests.clone(), plan(&[]), 2).unwrap();
     let broken = bench.with_fault(placed.fault(), |path| Ok(cold_run(path, &mut NoTaps)?.1)).unwrap();
     let ids = &requests.seqs[0].ids;
-    let answers: Vec<usize> = inputs.asks[0].iter().flat_map(|a| a.positions()).map(|pos| pos - 1).collect();
+    let answers: Vec<usize> =
+        inputs.asks[0].iter().flat_map(karat_scenarios::Ask::positions).map(|pos| pos - 1).collect();
     let every: Vec<usize> = (0..ids.len()).collect();
     let (g, width) = (golden.as_f32("golden").unwrap(), golden.width());
     for (name, logits) in [("fp8-lm-head", patched), ("BATCH-06", broken)] {
