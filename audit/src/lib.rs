@@ -74,7 +74,7 @@ pub use patch_rows::Calls;
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
-pub use recall::{recall, recall_of, recall_until};
+pub use recall::{Heard, Kept, recall, recall_of, recall_until};
 pub use repro::free as repro_place;
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};

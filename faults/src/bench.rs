@@ -33,7 +33,7 @@ pub struct Bench {
     files: BTreeMap<String, Arc<[u8]>>,
     checkpoint: Arc<Checkpoint>,
     requests: Requests,
-    patches: Vec<String>,
+    plan: Plan,
     threads: usize,
 }
 
@@ -130,6 +130,13 @@ struct Seeded {
     checkpoint: Arc<Checkpoint>,
 }
 
+impl Seeded {
+    fn path<'a>(&'a self, base: &'a Optimized) -> Faulty<'a> {
+        let inner = self.own.as_ref().unwrap_or(base);
+        Faulty { inner, donor: self.donor.as_ref(), checkpoint: self.checkpoint.clone(), fault: self.fault }
+    }
+}
+
 impl Bench {
     /// The made model of the mini geometry, and stock with the accepted patches.
     ///
@@ -144,17 +151,37 @@ impl Bench {
     /// # Errors
     /// As those of a path: unknown or conflicting patches.
     pub fn with_patches(threads: usize, patches: Vec<String>) -> Result<Self> {
-        let files = new_model(Geometry::Mini, SEED);
+        let plan = Plan { stock: Stock::Official, patches, history: History::Cold };
+        Self::on(new_model(Geometry::Mini, SEED), requests(), plan, threads)
+    }
+
+    /// Another model, other conversations and another plan without a fault. Not every fault of the list can be put into every model: [`Placed`] are
+    /// those that stand in the golden one.
+    ///
+    /// # Errors
+    /// The files are no model.
+    ///
+    /// [`Placed`]: crate::Placed
+    pub fn on(files: BTreeMap<String, Arc<[u8]>>, requests: Requests, plan: Plan, threads: usize) -> Result<Self> {
         let checkpoint = Arc::new(Checkpoint::from_memory("mini", files.clone())?);
-        Ok(Self { files, checkpoint, requests: requests(), patches, threads })
+        Ok(Self { files, checkpoint, requests, plan, threads })
+    }
+
+    /// What `with` makes of the path with a fault of ops or files in it.
+    ///
+    /// # Errors
+    /// A path can't run; those of `with`.
+    pub fn with_fault<T>(&self, fault: &'static Fault, with: impl FnOnce(&dyn Path) -> Result<T>) -> Result<T> {
+        let (base, seeded) = (self.path(&self.checkpoint, &[])?, self.seeded(fault)?);
+        with(&seeded.path(&base))
     }
 
     fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
-        self.of_plan(checkpoint, self.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect())
+        self.of_plan(checkpoint, self.plan.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect())
     }
 
     fn of_plan(&self, checkpoint: &Arc<Checkpoint>, patches: Vec<String>) -> Result<Optimized> {
-        let plan = Plan { stock: Stock::Official, patches, history: History::Cold };
+        let plan = Plan { patches, ..self.plan.clone() };
         Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
     }
 
@@ -181,15 +208,7 @@ impl Bench {
         let (ids, numeric): (Vec<&'static Fault>, Vec<&'static Fault>) = faults.iter().partition(|f| f.ids.is_some());
         let base = self.path(&self.checkpoint, &[])?;
         let seeded = numeric.iter().map(|f| self.seeded(f)).collect::<Result<Vec<_>>>()?;
-        let faulty: Vec<Faulty<'_>> = seeded
-            .iter()
-            .map(|s| Faulty {
-                inner: s.own.as_ref().unwrap_or(&base),
-                donor: s.donor.as_ref(),
-                checkpoint: s.checkpoint.clone(),
-                fault: s.fault,
-            })
-            .collect();
+        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.path(&base)).collect();
         let stock = self.of_plan(&self.checkpoint, Vec::new())?;
         let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
         candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
@@ -238,8 +257,7 @@ impl Bench {
         fault.ids.iter().for_each(|edit| edit(&mut ids));
         let position = self.requests.seqs[0].ids.iter().zip(&ids).position(|(a, b)| a != b).unwrap_or(ids.len());
         requests.seqs[0] = Sequence::prompt("made", ids);
-        let plan = Plan { stock: Stock::Official, patches: self.patches.clone(), history: History::Cold };
-        let path = Optimized::new(self.checkpoint.clone(), requests, plan, self.threads)?;
+        let path = Optimized::new(self.checkpoint.clone(), requests, self.plan.clone(), self.threads)?;
         let outcome = self.run(vec![self.candidate(fault.id, &path, &path)])?;
         let report = judge(&Evidence { findings: &outcome.findings, ..Evidence::default() }, &Policy::default());
         let said =

@@ -171,16 +171,19 @@ impl Edit<'_> {
     fn run(&self, layer: &dyn Layer, op: Op, tap: Tap, replaced: &[(Tap, Tensor)]) -> Result<Tensor> {
         let seq = self.rows.first().map_or(0, |r| r.seq);
         let last = self.rows.last().map_or(0, |r| r.pos as usize);
+        let first = self.rows.first().map_or(0, |r| r.pos as usize);
         // Entries are complete when the piece's last token is in.
         let n = if self.tap.is_per_entry() { self.seen(Tap::AttnIn)?.rows() } else { last + 1 };
-        let rows: Vec<RowId> = (0..n as u32).map(|pos| RowId::new(seq, pos)).collect();
+        // The bits of a row don't depend on the rows beside it: where it reads no other, this piece is enough.
+        let from = if reads_other_rows(op) { 0 } else { first };
+        let rows: Vec<RowId> = (from as u32..n as u32).map(|pos| RowId::new(seq, pos)).collect();
         let mut operands = Vec::new();
         for operand in op.spec().reads {
-            let cut = |t: &Tensor| if operand.is_per_entry() { t.clone() } else { part(t, 0, n) };
+            let cut = |t: &Tensor| if operand.is_per_entry() { t.clone() } else { part(t, from, n) };
             if let Some((_, given)) = replaced.iter().find(|(t, _)| t == operand) {
                 operands.push((*operand, cut(given)));
             } else if *operand == Tap::Out {
-                operands.push((*operand, self.entering(seq, n)?));
+                operands.push((*operand, part(&self.entering(seq, n)?, from, n)));
             } else if OpSpec::writer_of(*operand).is_some_and(|w| layer.has_op(w.op)) {
                 operands.push((*operand, cut(self.seen(*operand)?)));
             }
@@ -188,8 +191,7 @@ impl Edit<'_> {
         let made = layer.op(op, &operands, &rows)?;
         let whole = made.into_iter().find(|(made, _)| *made == tap).map(|(_, tensor)| tensor);
         let whole = whole.ok_or_else(|| Error::Request(format!("{} doesn't write {}", op.spec().name, tap.name())))?;
-        let first = self.rows.first().map_or(0, |r| r.pos as usize);
-        Ok(part(&whole, first, last + 1))
+        Ok(part(&whole, first - from, last + 1 - from))
     }
 
     fn entering(&self, seq: u32, n: usize) -> Result<Tensor> {
@@ -219,6 +221,11 @@ impl Edit<'_> {
             _ => unreachable!("the copy has the type of what was copied"),
         }
     }
+}
+
+/// Whether an op's result for one token depends on other tokens.
+fn reads_other_rows(op: Op) -> bool {
+    matches!(op, Op::CompressPool | Op::IndexPool | Op::IndexScore | Op::Select | Op::Attend)
 }
 
 /// Rows `first..end` of a tensor.

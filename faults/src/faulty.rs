@@ -88,7 +88,8 @@ impl Visitor for Edits<'_> {
                 phase_of: &|row| inner.phase_of(row),
                 hadamard: [Phase::Prefill, Phase::Decode].map(|p| inner.numerics(p).index.hadamard),
             };
-            if let Some(change) = fault.edit {
+            let is_hit = (0..rows.len()).any(|i| edit.hits(i));
+            if let Some(change) = fault.edit.filter(|_| is_hit) {
                 change(&mut edit)?;
             }
             edit.write(&mut tensor.data);

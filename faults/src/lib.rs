@@ -17,6 +17,7 @@ mod list;
 mod load;
 mod matrix;
 mod outputs;
+mod placed;
 
 pub use bench::{Bench, CONTROL, Found, Outcomes, accepted_patches};
 pub use edit::Edit;
@@ -28,3 +29,4 @@ pub use list::faults;
 pub use load::Load;
 pub use matrix::{matrix, rows, rows_of};
 pub use outputs::Outputs;
+pub use placed::{PLACED, Placed};

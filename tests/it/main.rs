@@ -41,6 +41,7 @@ mod recall;
 mod sampled;
 mod seam_contract;
 mod seeded_faults;
+mod sensitivity;
 mod story;
 mod strata;
 mod weight_pass;

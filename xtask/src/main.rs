@@ -1,4 +1,4 @@
-//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `story`, `fetch`, `peers`, `kernels`,
+//! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `story`, `sensitivity`, `fetch`, `peers`, `kernels`,
 //! `gpu-suite`, `evidence`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
@@ -10,6 +10,7 @@ mod fetch;
 mod gpu_suite;
 mod kernels;
 mod peers;
+mod sensitivity;
 mod story;
 mod tidy;
 
@@ -38,6 +39,8 @@ enum Command {
     Faults,
     /// Reproduces the story on two schedulers with a fault and writes docs/story.md.
     Story,
+    /// What every speed patch and twenty faults do to answers and to KL; writes docs/sensitivity.md.
+    Sensitivity(sensitivity::Args),
     /// Brings the files that some tests need and the repository doesn't hold.
     Fetch,
     /// Speed and fidelity beside other people's programs, in one run; writes a dated report.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Counts(args) => counts::run(&root(), &args),
         Command::Faults => faults::run(&root()),
         Command::Story => story::run(&root()),
+        Command::Sensitivity(args) => sensitivity::run(&root(), &args),
         Command::Fetch => fetch::run(&root()),
         Command::Peers(args) => peers::run(&root(), &args),
         Command::Kernels(args) => kernels::run(&root(), &args),

@@ -6,6 +6,7 @@
 mod alone;
 mod answers;
 mod free;
+mod kept;
 mod lost;
 mod pass;
 mod run;
@@ -31,6 +32,7 @@ use crate::lockstep::Walk;
 use crate::record::{read_rows, rows as write_rows};
 use crate::{Candidate, Lockstep, Result};
 
+pub use kept::{Heard, Kept};
 pub use run::{recall, recall_until};
 
 /// A pass over all rows of a path's requests, without taps.
@@ -180,16 +182,5 @@ pub(crate) fn searcher<'a>(
 
 /// What any candidate recalls of the job's conversations, which must be those of its path.
 pub fn recall_of(job: &Job<'_>, candidate: &Candidate<'_>) -> Result<Vec<RecallRow>> {
-    let (asks, requests) = (&job.inputs.asks, &job.inputs.requests);
-    let golden = job.golden(requests.clone())?;
-    let [ours, theirs] = [&golden as &dyn Path, candidate.path].map(|path| run::picked(path, job));
-    let answers = answers(asks, &ours?, &theirs?);
-    let phases = answers.iter().map(|a| candidate.path.phase_of(last_row(asks, a))).collect();
-    let (patch_set, history) = (candidate.patch_set.clone(), candidate.history.clone());
-    // With one sequence the paths at hand can be run once more; otherwise the layers stay unknown.
-    let search = |_: &str, _: usize, asks: &[Ask]| match requests.seqs.len() {
-        1 => takeover::lost_at(&golden, candidate.path, asks, job.stop),
-        _ => Ok(Vec::new()),
-    };
-    rows(job, &[Asked { patch_set, history, answers, phases }], &search)
+    Kept::of(job)?.searched(candidate)
 }
