@@ -34,8 +34,8 @@ enum Command {
     Tidy,
     /// Instructions of each hot loop of golden, against the committed table (needs valgrind).
     Counts(counts::Args),
-    /// Audits every seeded fault and writes the detection matrix, docs/faults.md.
-    Faults,
+    /// Audits every seeded fault and writes the detection matrix, docs/faults.md; `--sizes` and `--pairs` write two more pages.
+    Faults(faults::Args),
     /// Reproduces the story on two schedulers with a fault and writes docs/story.md.
     Story,
     /// Brings the files that some tests need and the repository doesn't hold.
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&root(), &args),
         Command::Tidy => tidy::run(&root()),
         Command::Counts(args) => counts::run(&root(), &args),
-        Command::Faults => faults::run(&root()),
+        Command::Faults(args) => faults::run(&root(), &args),
         Command::Story => story::run(&root()),
         Command::Fetch => fetch::run(&root()),
         Command::Peers(args) => peers::run(&root(), &args),
