@@ -1,5 +1,6 @@
 //! One tap in the hands of a fault, with everything that was computed before it.
 
+use karat_model::formats::bf16;
 use karat_model::{Checkpoint, Config};
 use karat_optimized::Rope;
 use karat_seam::{
@@ -7,7 +8,6 @@ use karat_seam::{
 };
 
 use crate::Fault;
-use crate::bench::SECOND;
 use crate::size::mixed;
 
 /// A piece of one tap: some rows of one sequence, in the block that the fault is in.
@@ -80,8 +80,7 @@ impl Edit<'_> {
 
     /// Whether the fault changes row `i`.
     pub fn hits(&self, i: usize) -> bool {
-        let is_there = !self.fault.together || self.rows[i].seq == SECOND;
-        is_there && (self.fault.rows)(self.position(i), self.phase(i))
+        (self.fault.rows)(self.position(i), self.phase(i))
     }
 
     /// Row `i` of a tap of numbers.
@@ -238,10 +237,15 @@ impl Edit<'_> {
         }
     }
 
-    /// Takes back all but a share of what was changed in each number.
+    /// Takes back all but a share of what was changed in each number. Where bf16 values stood there, bf16 values do again:
+    /// others would be seen by what they are stored as, not by how wrong they are.
     pub(crate) fn keep_share(&mut self, right: &Tensor, share: f32) {
         if let (Data::F32(wrong), Data::F32(right)) = (&mut self.tensor.data, &right.data) {
-            wrong.iter_mut().zip(right).for_each(|(w, r)| *w = mixed(*r, *w, share));
+            let is_bf16 = right.iter().all(|r| r.to_bits() & 0xffff == 0);
+            for (w, r) in wrong.iter_mut().zip(right) {
+                let new = mixed(*r, *w, share);
+                *w = if is_bf16 && new.is_finite() { bf16::round(new) } else { new };
+            }
         }
     }
 

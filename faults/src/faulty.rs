@@ -9,6 +9,7 @@ use karat_seam::{
     TensorMut, Visitor, Want,
 };
 
+use crate::bench::SECOND;
 use crate::{Edit, Fault, Size};
 
 /// A candidate with faults in it, or with none.
@@ -99,7 +100,10 @@ impl Visitor for Edits<'_> {
     }
 
     fn visit(&mut self, at: Site, rows: &[RowId], mut tensor: TensorMut<'_>) -> Result<()> {
-        for (i, put) in self.path.faults.iter().enumerate().filter(|(_, put)| put.is_at(at, self.block)) {
+        // Of a batch of two the second request is the one that is changed.
+        let is_there = |put: &Put<'_>| !put.fault.together || rows.first().is_some_and(|r| r.seq == SECOND);
+        let here = |put: &Put<'_>| put.is_at(at, self.block) && is_there(put);
+        for (i, put) in self.path.faults.iter().enumerate().filter(|(_, put)| here(put)) {
             let inner = self.path.inner;
             let mut edit = Edit {
                 tap: at.tap,

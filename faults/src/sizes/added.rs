@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use karat_bundle::TapRow;
 use karat_optimized::Optimized;
-use karat_seam::{Block, Data, Path, Phase, Recorder, RowId, Tap};
+use karat_seam::{Block, Data, OpSpec, Path, Phase, Recorder, RowId, Tap};
 use serde_json::{Value, json};
 
 use crate::bench::is_expected;
@@ -46,11 +46,18 @@ pub struct Added {
 impl Added {
     /// `taps`: rows of the candidate with the fault.
     pub(crate) fn of(fault: &Fault, changes: &[Change], taps: &[TapRow]) -> Option<Self> {
+        // The op alone is wrong where the fault edits its result; of wrong files it is the first op whose result changes.
+        let op = |tap: Tap| OpSpec::writer_of(tap).map(|spec| spec.op);
+        let first = changes.iter().filter(|c| !c.rows.is_empty()).map(|c| c.tap).min().and_then(op);
+        let is_op = |tap: Tap| match fault.taps {
+            [] => first.is_some() && op(tap) == first,
+            taps => taps.contains(&tap),
+        };
         let tolerances = |c: &Change| -> Vec<(String, f64)> {
             let is_here = |r: &&TapRow| {
                 (r.layer == fault.layer() && r.tap == c.tap.name() && r.phase == c.phase.name())
                     && r.gate == "rel_l2"
-                    && matches!(r.part.as_str(), "" | "op")
+                    && (r.part.is_empty() || (r.part == "op" && is_op(c.tap)))
             };
             taps.iter().filter(is_here).filter_map(|r| Some((r.part.clone(), r.tolerance?))).collect()
         };

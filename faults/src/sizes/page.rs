@@ -42,7 +42,10 @@ pub fn page(tried: &[Tried]) -> String {
     let line = |fault: &'static Fault| {
         let own = || tried.iter().filter(|t| t.id == fault.id);
         let whole = own().next()?;
-        let seen = own().filter(|t| t.is_seen()).min_by(|a, b| order(a).total_cmp(&order(b)));
+        let least = own().filter(|t| t.is_seen()).min_by(|a, b| order(a).total_cmp(&order(b)));
+        // Several shares may be the same size: the largest of them.
+        let same = |t: &&Tried| t.is_seen() && t.added.is_some() && t.added == least.and_then(|l| l.added.clone());
+        let seen = own().filter(same).max_by(|a, b| order(a).total_cmp(&order(b))).or(least);
         let missed = own().filter(|t| !t.is_seen()).max_by(|a, b| order(a).total_cmp(&order(b)));
         let family = catalogue::report(fault.id)?.family;
         Some(Line { fault, family, whole, seen, missed })
@@ -76,7 +79,7 @@ pub fn page(tried: &[Tried]) -> String {
             l.fault.id,
             size(l.seen),
             added(l.seen),
-            size(l.missed),
+            if l.seen.is_some() && l.missed.is_none() { "nothing smaller".to_string() } else { size(l.missed) },
             added(l.missed),
         );
     }
@@ -138,7 +141,8 @@ an audit with all taps misses it, then once more in between: the smallest size t
 missed, unless nothing smaller can be made. Stock `official` with the accepted patches, mini geometry, random weights, two turns of 300
 ids, as there; only whether anything is over its tolerance counts as *seen*.
 
-*Made smaller by*: **tap**: right + s (wrong - right), value by value, where the fault edits a tap; **files**: the same for stored
+*Made smaller by*: **tap**: right + s (wrong - right), value by value, where the fault edits a tap (rounded to bf16 where
+bf16 values stood); **files**: the same for stored
 numbers (F32, BF16, fields of the config), and for codes and scales, which have nothing in between, so large a share of the rows that
 the fault changes; **rows**: where decisions change or numbers are none, so many of the rows that the whole fault changes, evenly
 spread; **ids**: so many of the positions at which the whole fault has another id.

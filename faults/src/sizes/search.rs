@@ -29,6 +29,13 @@ pub fn next(tried: &[Tried]) -> Option<Amount> {
     let share = |t: &Tried| if let Amount::Share(s) = t.amount { s } else { 1.0 };
     let seen = tried.iter().filter(|t| t.is_seen()).map(share).min_by(f32::total_cmp)?;
     let missed = tried.iter().filter(|t| !t.is_seen()).map(share).filter(|s| *s < seen).max_by(f32::total_cmp);
+    // Codes are wrong in one row at least, and a value changes by its last place: then a smaller share is the same size.
+    let size = |t: &Tried| t.added.as_ref().map(|a| (a.tap.clone(), a.phase.clone(), a.rel_l2.to_bits()));
+    let same = tried.iter().filter(|t| t.is_seen() && share(t) > seen).min_by(|a, b| share(a).total_cmp(&share(b)));
+    let least = tried.iter().find(|t| t.is_seen() && share(t) <= seen);
+    if missed.is_none() && same.zip(least).is_some_and(|(a, b)| size(a).is_some() && size(a) == size(b)) {
+        return None;
+    }
     let over = whole.added.as_ref().map(Added::over).filter(|over| *over > 2.0 && over.is_finite());
     match (missed, over) {
         (None, _) if seen < LEAST => None,
