@@ -15,24 +15,31 @@ use karat_seam::{Block, Op, OpSpec, Path, Phase, Requests, Sequence, Span, SpanK
 use crate::catalogue::{self, Expected};
 use crate::faulty::Faulty;
 use crate::outputs::Outputs;
-use crate::{Fault, Files, Levels, Load, load};
+use crate::{Fault, Levels, Load, Size, load};
 
 /// Name of the candidate without a fault.
 pub const CONTROL: &str = "control";
+/// The same in a batch of two requests.
+pub const CONTROL_OF_TWO: &str = "control of two";
 /// The first candidate of every audit, which the head's flips are counted against.
-const STOCK: &str = "stock";
+pub(crate) const STOCK: &str = "stock";
 const SEED: u64 = 3;
 /// Where the second turn's prompt begins: not at the end of a window of any ratio.
 pub(crate) const SEAM: u32 = 203;
 /// Where the first answer begins.
 pub(crate) const ANSWER: u32 = 161;
+/// Where the second turn's answer begins, which is decoded row by row.
+pub(crate) const LAST_ANSWER: u32 = 262;
+/// The second sequence of a batch of two, and where its answer begins: as long as the first's last one.
+pub(crate) const SECOND: u32 = 1;
+pub(crate) const SECOND_ANSWER: u32 = 80;
 
 /// The right model and requests in the mini geometry, and what a candidate is before a fault is put into it: stock with
 /// the accepted patches.
 pub struct Bench {
-    files: BTreeMap<String, Arc<[u8]>>,
-    checkpoint: Arc<Checkpoint>,
-    requests: Requests,
+    pub(crate) files: BTreeMap<String, Arc<[u8]>>,
+    pub(crate) checkpoint: Arc<Checkpoint>,
+    pub(crate) requests: Requests,
     plan: Plan,
     threads: usize,
 }
@@ -81,6 +88,22 @@ pub enum Outcomes {
 }
 
 impl Outcomes {
+    /// How near a first bad place is to where a fault that is no control was put.
+    pub(crate) fn of(fault: &Fault, bad: Option<&FirstBad>) -> Self {
+        match bad {
+            None => Self::Missed,
+            Some(bad) if bad.layer != fault.layer() => Self::Elsewhere,
+            Some(bad) if is_expected(fault, &bad.tap) => Self::Named,
+            Some(_) => Self::Layer,
+        }
+    }
+
+    /// What [`Self::name`] calls so.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Named, Self::Layer, Self::Elsewhere, Self::Missed, Self::Silent, Self::FalseAlarm];
+        all.into_iter().find(|o| o.name() == name)
+    }
+
     /// The word in the matrix.
     pub fn name(self) -> &'static str {
         match self {
@@ -103,8 +126,19 @@ fn requests() -> Requests {
         spans: vec![span(SpanKind::Prompt, a, b), span(SpanKind::Generated, b, c)],
         interrupted,
     };
-    sequence.turns = vec![turn(0, ANSWER, SEAM, true), turn(SEAM, 262, 300, false)];
+    sequence.turns = vec![turn(0, ANSWER, SEAM, true), turn(SEAM, LAST_ANSWER, 300, false)];
     Requests { seqs: vec![sequence] }
+}
+
+/// One turn of another conversation.
+fn second() -> Sequence {
+    let end = SECOND_ANSWER + 300 - LAST_ANSWER;
+    let ids: Vec<u32> = (0..end).map(|i| (i * 53 + i * i * 7 + 29) % 500).collect();
+    let mut sequence = Sequence::prompt("second", ids);
+    let span = |kind, start, end| Span { kind, start, end };
+    let spans = vec![span(SpanKind::Prompt, 0, SECOND_ANSWER), span(SpanKind::Generated, SECOND_ANSWER, end)];
+    sequence.turns = vec![Turn { spans, interrupted: false }];
+    sequence
 }
 
 /// The patches that the committed table of verdicts expects to pass on the official profile, in registry order, as far
@@ -119,22 +153,6 @@ pub fn accepted_patches() -> Vec<String> {
         }
     }
     out
-}
-
-/// One fault with the paths that it needs.
-struct Seeded {
-    fault: &'static Fault,
-    /// `None`: the base.
-    own: Option<Optimized>,
-    donor: Option<Optimized>,
-    checkpoint: Arc<Checkpoint>,
-}
-
-impl Seeded {
-    fn path<'a>(&'a self, base: &'a Optimized) -> Faulty<'a> {
-        let inner = self.own.as_ref().unwrap_or(base);
-        Faulty { inner, donor: self.donor.as_ref(), checkpoint: self.checkpoint.clone(), fault: self.fault }
-    }
 }
 
 impl Bench {
@@ -172,32 +190,30 @@ impl Bench {
     /// # Errors
     /// A path can't run; those of `with`.
     pub fn with_fault<T>(&self, fault: &'static Fault, with: impl FnOnce(&dyn Path) -> Result<T>) -> Result<T> {
-        let (base, seeded) = (self.path(&self.checkpoint, &[])?, self.seeded(fault)?);
-        with(&seeded.path(&base))
+        let (base, seeded) = (self.path(&self.checkpoint, &[])?, self.seeded(&[(fault, Size::Whole)])?);
+        with(&seeded.faulty(&base))
     }
 
-    fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
+    /// The same with a second request in the batch.
+    pub(crate) fn of_two(&self) -> Self {
+        let mut requests = requests();
+        requests.seqs.push(second());
+        let (files, checkpoint) = (self.files.clone(), self.checkpoint.clone());
+        Self { files, checkpoint, requests, plan: self.plan.clone(), threads: self.threads }
+    }
+
+    pub(crate) fn path(&self, checkpoint: &Arc<Checkpoint>, without: &[&str]) -> Result<Optimized> {
         self.of_plan(checkpoint, self.plan.patches.iter().filter(|p| !without.contains(&p.as_str())).cloned().collect())
+    }
+
+    /// The profile without patches.
+    pub(crate) fn stock(&self) -> Result<Optimized> {
+        self.of_plan(&self.checkpoint, Vec::new())
     }
 
     fn of_plan(&self, checkpoint: &Arc<Checkpoint>, patches: Vec<String>) -> Result<Optimized> {
         let plan = Plan { patches, ..self.plan.clone() };
         Ok(Optimized::new(checkpoint.clone(), self.requests.clone(), plan, self.threads)?)
-    }
-
-    fn seeded(&self, fault: &'static Fault) -> Result<Seeded> {
-        let edited = |edit: fn(&mut Files)| -> Result<Arc<Checkpoint>> {
-            let mut files = Files::of(&self.files);
-            edit(&mut files);
-            Ok(files.checkpoint()?)
-        };
-        let checkpoint = fault.files.map_or(Ok(self.checkpoint.clone()), edited)?;
-        let own = match fault.files.is_some() || !fault.without.is_empty() {
-            true => Some(self.path(&checkpoint, fault.without)?),
-            false => None,
-        };
-        let donor = fault.donor.map(|edit| self.path(&edited(edit)?, fault.without)).transpose()?;
-        Ok(Seeded { fault, own, donor, checkpoint })
     }
 
     /// Audits the candidate without a fault, and with each of these, in one pass of golden. The control comes first.
@@ -206,28 +222,10 @@ impl Bench {
     /// A path can't run.
     pub fn audit(&self, faults: &[&'static Fault]) -> Result<Vec<Found>> {
         let (ids, numeric): (Vec<&'static Fault>, Vec<&'static Fault>) = faults.iter().partition(|f| f.ids.is_some());
-        let base = self.path(&self.checkpoint, &[])?;
-        let seeded = numeric.iter().map(|f| self.seeded(f)).collect::<Result<Vec<_>>>()?;
-        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.path(&base)).collect();
-        let stock = self.of_plan(&self.checkpoint, Vec::new())?;
-        let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(CONTROL, &base, &base)];
-        candidates.extend(faulty.iter().map(|f| self.candidate(f.fault.id, f, f.inner)));
-        let outcome = self.run(candidates)?;
-        // Once more, with nothing shown but what leaves each layer.
-        let paths = faulty.iter().map(|f| (f.fault.id, f as &dyn Path, f.inner));
-        let shown: Vec<(&str, Outputs<'_>, &Optimized)> = std::iter::once((CONTROL, &base as &dyn Path, &base))
-            .chain(paths)
-            .map(|(id, path, numbers)| (id, Outputs(path), numbers))
-            .collect();
-        let mut candidates = vec![self.candidate(STOCK, &stock, &stock)];
-        candidates.extend(shown.iter().map(|(id, path, numbers)| self.candidate(id, path, numbers)));
-        let outputs = self.run(candidates)?;
-        let mut found = vec![self.found(CONTROL, None, &outcome, &outputs)];
-        for fault in &numeric {
-            found.push(Found {
-                load: load::of(fault, &self.files)?,
-                ..self.found(fault.id, Some(fault), &outcome, &outputs)
-            });
+        let (together, alone): (Vec<&'static Fault>, Vec<&'static Fault>) = numeric.iter().partition(|f| f.together);
+        let mut found = self.audit_numeric(CONTROL, &alone)?;
+        if !together.is_empty() {
+            found.extend(self.of_two().audit_numeric(CONTROL_OF_TWO, &together)?);
         }
         for fault in ids {
             found.push(self.audit_ids(fault)?);
@@ -235,13 +233,41 @@ impl Bench {
         Ok(found)
     }
 
-    fn run(&self, candidates: Vec<Candidate<'_>>) -> Result<Outcome> {
+    /// Those of one batch; the candidate without a fault comes first, under this name.
+    fn audit_numeric(&self, control: &'static str, numeric: &[&'static Fault]) -> Result<Vec<Found>> {
+        let base = self.path(&self.checkpoint, &[])?;
+        let seeded = numeric.iter().map(|f| self.seeded(&[(*f, Size::Whole)])).collect::<Result<Vec<_>>>()?;
+        let faulty: Vec<Faulty<'_>> = seeded.iter().map(|s| s.faulty(&base)).collect();
+        let stock = self.stock()?;
+        let mut candidates = vec![self.candidate(STOCK, &stock, &stock), self.candidate(control, &base, &base)];
+        candidates.extend(numeric.iter().zip(&faulty).map(|(fault, f)| self.candidate(fault.id, f, f.inner)));
+        let outcome = self.run(candidates)?;
+        // Once more, with nothing shown but what leaves each layer.
+        let paths = numeric.iter().zip(&faulty).map(|(fault, f)| (fault.id, f as &dyn Path, f.inner));
+        let shown: Vec<(&str, Outputs<'_>, &Optimized)> = std::iter::once((control, &base as &dyn Path, &base))
+            .chain(paths)
+            .map(|(id, path, numbers)| (id, Outputs(path), numbers))
+            .collect();
+        let mut candidates = vec![self.candidate(STOCK, &stock, &stock)];
+        candidates.extend(shown.iter().map(|(id, path, numbers)| self.candidate(id, path, numbers)));
+        let outputs = self.run(candidates)?;
+        let mut found = vec![self.found(control, (control, None), &outcome, &outputs)];
+        for fault in numeric {
+            found.push(Found {
+                load: load::of(fault, &self.files)?,
+                ..self.found(control, (fault.id, Some(fault)), &outcome, &outputs)
+            });
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn run(&self, candidates: Vec<Candidate<'_>>) -> Result<Outcome> {
         let golden = Golden::new(self.checkpoint.clone(), self.requests.clone(), Mode::F32, self.threads)?;
         let lockstep = Lockstep {
             golden: &golden,
             floor: None,
             candidates,
-            scenarios: vec!["made".into()],
+            scenarios: self.requests.seqs.iter().map(|_| "made".into()).collect(),
             asks: &[],
             facts: Facts::of(&self.checkpoint)?,
             taps: &|_| true,
@@ -284,34 +310,39 @@ impl Bench {
         })
     }
 
-    fn found(&self, id: &'static str, fault: Option<&'static Fault>, all: &Outcome, outputs: &Outcome) -> Found {
+    fn found(
+        &self,
+        control: &str,
+        (id, fault): (&'static str, Option<&'static Fault>),
+        all: &Outcome,
+        outputs: &Outcome,
+    ) -> Found {
         let taps: Vec<TapRow> = all.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
         let flips: Vec<FlipRow> = all.flips.iter().filter(|r| r.patch_set == id).cloned().collect();
         let report = judge(&Evidence { taps: &taps, flips: &flips, ..Evidence::default() }, &Policy::default());
         let bad = report.first_bad.as_ref();
         let same = |r: &TapRow, bad: &FirstBad| {
-            (&r.layer, &r.tap, &r.phase, &r.part, &r.gate) == (&bad.layer, &bad.tap, &bad.phase, &bad.part, &bad.gate)
+            (&r.sequence, &r.layer, &r.tap, &r.phase, &r.part, &r.gate)
+                == (&bad.sequence, &bad.layer, &bad.tap, &bad.phase, &bad.part, &bad.gate)
         };
         let row = bad.and_then(|bad| taps.iter().find(|r| same(r, bad)).cloned());
         let is_control = fault.is_none_or(|f| catalogue::report(f.id).is_some_and(|r| r.kind == "control"));
         let outcome = match (bad, fault) {
             (None, _) if is_control => Outcomes::Silent,
             (Some(_), _) if is_control => Outcomes::FalseAlarm,
-            (None, _) | (_, None) => Outcomes::Missed,
-            (Some(bad), Some(fault)) if bad.layer != fault.layer() => Outcomes::Elsewhere,
-            (Some(bad), Some(fault)) if is_expected(fault, &bad.tap) => Outcomes::Named,
-            _ => Outcomes::Layer,
+            (_, Some(fault)) => Outcomes::of(fault, bad),
+            (_, None) => Outcomes::Missed,
         };
         let is_in_rows = bad.zip(fault).and_then(|(bad, fault)| self.is_in_rows(fault, bad));
-        let at_place = fault.and_then(|fault| at_place(fault, &taps, all));
+        let at_place = fault.and_then(|fault| at_place(fault, control, &taps, all));
         let shown: Vec<TapRow> = outputs.taps.iter().filter(|r| r.patch_set == id).cloned().collect();
         let outputs_bad = judge(&Evidence { taps: &shown, ..Evidence::default() }, &Policy::default()).first_bad;
-        let levels = Levels::of((id, CONTROL), &taps, all, outputs);
+        let levels = Levels::of((id, control), &taps, all, outputs);
         Found { id, report, row, taps, outcome, is_in_rows, at_place, outputs: outputs_bad, levels, load: None }
     }
 
     /// As an audit has it: tolerances follow from the plan's own roundings on the right model.
-    fn candidate<'a>(&'a self, name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
+    pub(crate) fn candidate<'a>(&'a self, name: &str, path: &'a dyn Path, numbers: &'a Optimized) -> Candidate<'a> {
         let rotates = [Phase::Prefill, Phase::Decode].map(|p| numbers.numerics(p).index.hadamard);
         let rules = Some(Rules::of(numbers, &self.checkpoint));
         Candidate {
@@ -325,24 +356,25 @@ impl Bench {
     fn is_in_rows(&self, fault: &Fault, bad: &FirstBad) -> Option<bool> {
         let phase = [Phase::Prefill, Phase::Decode].into_iter().find(|p| p.name() == bad.phase)?;
         let position = bad.position?;
+        let is_there = !fault.together || self.requests.seqs.get(SECOND as usize).is_some_and(|s| s.id == bad.sequence);
         let per_entry = Tap::from_name(&bad.tap).is_some_and(Tap::is_per_entry);
         let ratio = match (fault.block, per_entry) {
             (Block::Layer(l), true) => self.checkpoint.config().layers[usize::from(l)].ratio().unwrap_or(1) as u32,
             _ => 1,
         };
-        Some((fault.rows)((position as u32 + 1) * ratio - 1, phase))
+        Some(is_there && (fault.rows)((position as u32 + 1) * ratio - 1, phase))
     }
 }
 
 /// See [`Found::at_place`].
-fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {
+fn at_place(fault: &Fault, without: &str, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Option<f64>)> {
     let report = catalogue::report(fault.id)?;
     let Some(Expected::Taps(expected)) = catalogue::expected(&report) else { return None };
     let is_here = |r: &&TapRow| r.layer == fault.layer() && expected.iter().any(|t| t.name() == r.tap);
     let ratio = |r: &TapRow| r.value.zip(r.tolerance).map(|(v, t)| if v.is_nan() { f64::INFINITY } else { v / t });
     let control = |row: &TapRow| {
-        let key = |r: &TapRow| [&r.layer, &r.tap, &r.phase, &r.part, &r.gate].map(Clone::clone);
-        all.taps.iter().find(|r| r.patch_set == CONTROL && key(r) == key(row)).and_then(|r| r.value)
+        let key = |r: &TapRow| [&r.sequence, &r.layer, &r.tap, &r.phase, &r.part, &r.gate].map(Clone::clone);
+        all.taps.iter().find(|r| r.patch_set == without && key(r) == key(row)).and_then(|r| r.value)
     };
     let changed = taps.iter().filter(is_here).map(|r| (r, control(r))).filter(|(r, control)| r.value != *control);
     let judged = changed.filter(|(r, _)| ratio(r).is_some_and(|x| !x.is_nan()));
@@ -351,7 +383,7 @@ fn at_place(fault: &Fault, taps: &[TapRow], all: &Outcome) -> Option<(TapRow, Op
 }
 
 /// True for a tap that the catalogue's table names, and for those that the same op writes.
-fn is_expected(fault: &Fault, tap: &str) -> bool {
+pub(crate) fn is_expected(fault: &Fault, tap: &str) -> bool {
     let report = catalogue::report(fault.id);
     let Some(Expected::Taps(expected)) = report.as_ref().and_then(catalogue::expected) else { return false };
     let op = |tap: Tap| OpSpec::writer_of(tap).map(|spec| spec.op);

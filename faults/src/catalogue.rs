@@ -6,6 +6,7 @@ use karat_seam::Tap;
 
 const CATALOGUE: &str = include_str!("../catalogue.tsv");
 const TAPS: &str = include_str!("../taps.tsv");
+const UNSEEDED: &str = include_str!("../unseeded.tsv");
 
 /// One public report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,11 @@ pub fn reports() -> Vec<Report> {
         core: c[12] == "Y",
     };
     rows(CATALOGUE).map(report).collect()
+}
+
+/// Reports that no fault is made after: id, and why.
+pub fn unseeded() -> Vec<(&'static str, &'static str)> {
+    rows(UNSEEDED).map(|c| (c[0], c[1])).collect()
 }
 
 /// The report with this id.

@@ -1,5 +1,6 @@
 //! One tap in the hands of a fault, with everything that was computed before it.
 
+use karat_model::formats::bf16;
 use karat_model::{Checkpoint, Config};
 use karat_optimized::Rope;
 use karat_seam::{
@@ -7,6 +8,7 @@ use karat_seam::{
 };
 
 use crate::Fault;
+use crate::size::mixed;
 
 /// A piece of one tap: some rows of one sequence, in the block that the fault is in.
 pub struct Edit<'e> {
@@ -123,7 +125,11 @@ impl Edit<'_> {
 
     /// A tap as far as it was shown in this sequence, from position (or entry) 0 on.
     pub fn seen(&self, tap: Tap) -> Result<&Tensor> {
-        let seq = self.rows.first().map_or(0, |r| r.seq);
+        self.seen_of(tap, self.rows.first().map_or(0, |r| r.seq))
+    }
+
+    /// The same of another sequence, which ran before.
+    pub fn seen_of(&self, tap: Tap, seq: u32) -> Result<&Tensor> {
         let seen = self.seen.get(Site { block: self.block, tap }, seq);
         let missing = || Error::Request(format!("{} was not shown before {}", tap.name(), self.tap.name()));
         seen.map(|r| &r.tensor).ok_or_else(missing)
@@ -160,6 +166,12 @@ impl Edit<'_> {
     pub fn rerun(&self, op: Op, replaced: &[(Tap, Tensor)]) -> Result<Tensor> {
         let own = self.own.ok_or_else(|| Error::Request("the head has no ops".into()))?;
         self.run(own, op, self.tap, replaced)
+    }
+
+    /// As [`Self::rerun`], for a tap of another op that was shown before.
+    pub fn rerun_for(&self, op: Op, tap: Tap, replaced: &[(Tap, Tensor)]) -> Result<Tensor> {
+        let own = self.own.ok_or_else(|| Error::Request("the head has no ops".into()))?;
+        self.run(own, op, tap, replaced)
     }
 
     /// As [`Self::rerun`], by the second path.
@@ -210,6 +222,33 @@ impl Edit<'_> {
             self.row(i).copy_from_slice(&new[i * width..(i + 1) * width]);
         }
         Ok(())
+    }
+
+    /// Takes back what was changed in rows that stand for no token of `kept`.
+    pub(crate) fn keep_rows(&mut self, right: &Tensor, kept: impl Fn(RowId) -> bool) {
+        let width = self.tensor.width();
+        let goes = |i: &usize| !kept(RowId { pos: self.position(*i), ..self.rows[*i] });
+        for i in (0..self.rows.len()).filter(goes).collect::<Vec<_>>() {
+            let at = i * width..(i + 1) * width;
+            match (&mut self.tensor.data, &right.data) {
+                (Data::F32(to), Data::F32(from)) => to[at.clone()].copy_from_slice(&from[at]),
+                (Data::I64(to), Data::I64(from)) => to[at.clone()].copy_from_slice(&from[at]),
+                (Data::U8(to), Data::U8(from)) => to[at.clone()].copy_from_slice(&from[at]),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes back all but a share of what was changed in each number. Where bf16 values stood there, bf16 values do again:
+    /// others would be seen by what they are stored as, not by how wrong they are.
+    pub(crate) fn keep_share(&mut self, right: &Tensor, share: f32) {
+        if let (Data::F32(wrong), Data::F32(right)) = (&mut self.tensor.data, &right.data) {
+            let is_bf16 = right.iter().all(|r| r.to_bits() & 0xffff == 0);
+            for (w, r) in wrong.iter_mut().zip(right) {
+                let new = mixed(*r, *w, share);
+                *w = if is_bf16 && new.is_finite() { bf16::round(new) } else { new };
+            }
+        }
     }
 
     pub(crate) fn write(&self, to: &mut DataMut<'_>) {

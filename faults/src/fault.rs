@@ -30,6 +30,8 @@ pub struct Fault {
     pub edit: Option<fn(&mut Edit<'_>) -> Result<()>>,
     /// Edits of the candidate's ids.
     pub ids: Option<fn(&mut Vec<u32>)>,
+    /// Whether it needs a batch of two requests: rows of the second are changed then, by what the first left.
+    pub together: bool,
     /// Patches that are left out of the candidate because the fault is the same change.
     pub without: &'static [&'static str],
 }
@@ -65,6 +67,7 @@ impl Fault {
         taps: &[],
         edit: None,
         ids: None,
+        together: false,
         without: &[],
     };
 

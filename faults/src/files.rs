@@ -8,15 +8,26 @@ use karat_model::Checkpoint;
 use karat_model::formats::bf16;
 use serde_json::Value;
 
+use crate::size::{mixed, spread};
+
 const WEIGHTS: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
 
+/// A tensor in the shard.
+#[derive(Clone)]
+struct Stored {
+    at: Range<usize>,
+    shape: Vec<usize>,
+    dtype: String,
+}
+
 /// Files of one model, with each tensor's bytes in reach. Only models that this workspace makes come here: a name that
 /// is not there is a mistake of a fault, and panics.
+#[derive(Clone)]
 pub struct Files {
     config: Value,
     weights: Vec<u8>,
-    tensors: BTreeMap<String, (Range<usize>, Vec<usize>)>,
+    tensors: BTreeMap<String, Stored>,
     rest: BTreeMap<String, Arc<[u8]>>,
 }
 
@@ -33,7 +44,8 @@ impl Files {
         let number = |v: &Value| v.as_u64().expect("a size") as usize;
         let tensor = |v: &Value| {
             let (shape, at) = (v["shape"].as_array()?, v["data_offsets"].as_array()?);
-            Some((8 + size + number(&at[0])..8 + size + number(&at[1]), shape.iter().map(number).collect()))
+            let at = 8 + size + number(&at[0])..8 + size + number(&at[1]);
+            Some(Stored { at, shape: shape.iter().map(number).collect(), dtype: v["dtype"].as_str()?.to_string() })
         };
         let tensors = header.iter().filter_map(|(name, v)| Some((name.clone(), tensor(v)?))).collect();
         Self { config, weights, tensors, rest }
@@ -45,24 +57,24 @@ impl Files {
         *old = value;
     }
 
-    fn at(&self, name: &str) -> &(Range<usize>, Vec<usize>) {
+    fn at(&self, name: &str) -> &Stored {
         self.tensors.get(name).unwrap_or_else(|| panic!("the model has no tensor {name}"))
     }
 
     /// Shape of a tensor as stored.
     pub fn shape(&self, name: &str) -> Vec<usize> {
-        self.at(name).1.clone()
+        self.at(name).shape.clone()
     }
 
     /// Bytes of a tensor.
     pub fn bytes(&mut self, name: &str) -> &mut [u8] {
-        let range = self.at(name).0.clone();
+        let range = self.at(name).at.clone();
         &mut self.weights[range]
     }
 
     /// Values of an F32 tensor.
     pub fn f32s(&self, name: &str) -> Vec<f32> {
-        let bytes = &self.weights[self.at(name).0.clone()];
+        let bytes = &self.weights[self.at(name).at.clone()];
         bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
     }
 
@@ -90,6 +102,49 @@ impl Files {
             let shape = self.shape(&name);
             edit(self.bytes(&name), &shape);
         }
+    }
+
+    /// Goes back to `right` by all but a share of what was changed: of stored numbers (F32, BF16, config fields) by so much
+    /// of each difference; of codes and scales, which hold no value between, in all but so many of the changed rows.
+    pub fn shrink(&mut self, right: &Self, share: f32) {
+        if let (Some(wrong), Some(right)) = (self.config.as_object_mut(), right.config.as_object()) {
+            for (field, value) in wrong {
+                let Some((w, r)) = value.as_f64().zip(right.get(field).and_then(Value::as_f64)) else { continue };
+                if w != r {
+                    *value = Value::from(r + f64::from(share) * (w - r));
+                }
+            }
+        }
+        let tensors: Vec<(String, Stored)> = self.tensors.iter().map(|(n, t)| (n.clone(), t.clone())).collect();
+        let mut rows = Vec::new();
+        for (name, tensor) in tensors {
+            let (wrong, right) = (&mut self.weights[tensor.at.clone()], &right.weights[right.at(&name).at.clone()]);
+            if wrong == right {
+                continue;
+            }
+            match tensor.dtype.as_str() {
+                "F32" => {
+                    for (w, r) in wrong.as_chunks_mut::<4>().0.iter_mut().zip(right.as_chunks::<4>().0) {
+                        *w = mixed(f32::from_le_bytes(*r), f32::from_le_bytes(*w), share).to_le_bytes();
+                    }
+                }
+                "BF16" => {
+                    let value = |b: [u8; 2]| bf16::decode(u16::from_le_bytes(b));
+                    for (w, r) in wrong.as_chunks_mut::<2>().0.iter_mut().zip(right.as_chunks::<2>().0) {
+                        *w = bf16::encode(mixed(value(*r), value(*w), share)).to_le_bytes();
+                    }
+                }
+                _ => {
+                    let width = wrong.len() / tensor.shape[0].max(1);
+                    let differs = |i: &usize| wrong[i * width..][..width] != right[i * width..][..width];
+                    let at = |i: usize| tensor.at.start + i * width..tensor.at.start + (i + 1) * width;
+                    rows.extend((0..tensor.shape[0]).filter(differs).map(at));
+                }
+            }
+        }
+        let kept = spread(rows.len(), (rows.len() as f64 * f64::from(share)).round().max(1.0) as usize);
+        let back = rows.iter().enumerate().filter(|(i, _)| !kept.contains(i));
+        back.for_each(|(_, at)| self.weights[at.clone()].copy_from_slice(&right.weights[at.clone()]));
     }
 
     /// The files as they are now.

@@ -54,7 +54,7 @@ pub fn matrix(found: &[Found]) -> String {
     let rows_right = all.iter().filter(|f| f.outcome == Outcomes::Named && f.is_in_rows == Some(true)).count();
     let _ = writeln!(
         out,
-        "{} faults: {} named at layer and tap ({} of them with the position of a row that was changed), {} in the right layer\nonly, {} elsewhere, {} missed. Of {} controls, the candidate without a fault\namong them, {} are silent.\n\nPatches: {}.\n",
+        "{} faults: {} named at layer and tap ({} of them with the position of a row that was changed), {} in the right layer\nonly, {} elsewhere, {} missed. Of {} controls, the candidates without a fault\namong them, {} are silent.\n\nPatches: {}.\n",
         all.len() - controls,
         count(Outcomes::Named),
         rows_right,
@@ -102,6 +102,11 @@ pub fn matrix(found: &[Found]) -> String {
     }
     out.push_str(NOTES);
     out.push_str(&loads(found));
+    out.push_str(NOT_SEEDED);
+    for (id, why) in catalogue::unseeded() {
+        let title = catalogue::report(id).map_or("", |r| r.title);
+        let _ = writeln!(out, "| {id} | {title} | {why} |");
+    }
     out
 }
 
@@ -205,7 +210,8 @@ const HEAD: &str = "# What one audit says about known bugs
 Written by `cargo xtask faults`; a test compares ids, places and outcomes with a run. Every fault is made after a public
 report (`faults/catalogue.tsv` has the links; `*`: a core row, cheap and unambiguous in a small model) and put on top of
 stock `official` with the accepted patches, in the mini geometry with random weights, on two turns of 300 ids whose answers are
-decoded. *Expected* follows from the report's own tap by `faults/taps.tsv`, which was written before any fault was
+decoded; a fault that needs two requests (INDEX-04, STATE-12, SPEC-03, BATCH-05) has a second of 118 ids beside it, whose rows it changes by what the
+first left. *Expected* follows from the report's own tap by `faults/taps.tsv`, which was written before any fault was
 audited; several taps: any of them, or another result of the same op. *Named* is the first bad place of a single audit.
 
 ";
@@ -219,6 +225,13 @@ codes show in trained weights only (`tests/it/load_audit.rs`). Some of these fau
 bytes (QUANT-03, ATTN-01); a real one of that kind leaves the files as they are.
 
 | fault | the bytes alone | beside the original |
+|---|---|---|
+";
+
+const NOT_SEEDED: &str = "
+## Reports that no fault is made after
+
+| report | what was reported | why |
 |---|---|---|
 ";
 

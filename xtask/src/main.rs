@@ -35,8 +35,8 @@ enum Command {
     Tidy,
     /// Instructions of each hot loop of golden, against the committed table (needs valgrind).
     Counts(counts::Args),
-    /// Audits every seeded fault and writes the detection matrix, docs/faults.md.
-    Faults,
+    /// Audits every seeded fault and writes the detection matrix, docs/faults.md; `--sizes` and `--pairs` write two more pages.
+    Faults(faults::Args),
     /// Reproduces the story on two schedulers with a fault and writes docs/story.md.
     Story,
     /// What every speed patch and twenty faults do to answers and to KL; writes docs/sensitivity.md.
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&root(), &args),
         Command::Tidy => tidy::run(&root()),
         Command::Counts(args) => counts::run(&root(), &args),
-        Command::Faults => faults::run(&root()),
+        Command::Faults(args) => faults::run(&root(), &args),
         Command::Story => story::run(&root()),
         Command::Sensitivity(args) => sensitivity::run(&root(), &args),
         Command::Fetch => fetch::run(&root()),

@@ -162,6 +162,25 @@ fn other_hadamard(e: &mut Edit<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The list of each row that the fault is in is that of the best scores against other keys, `[entries, di]`.
+pub(super) fn chosen_by(e: &mut Edit<'_>, keys: &[f32]) -> Result<()> {
+    let (di, topk) = (e.config().index_head_dim, e.config().index_topk);
+    for i in (0..e.rows().len()).filter(|i| e.hits(*i)).collect::<Vec<_>>() {
+        let (q, w) = (e.other(Tap::AttnIndexQ, i)?, e.other(Tap::AttnIndexW, i)?);
+        let visible = ((e.position(i) + 1) / e.ratio()) as usize;
+        let head =
+            |(q, w): (&[f32], &f32), key: &[f32]| w * q.iter().zip(key).map(|(q, k)| q * k).sum::<f32>().max(0.0);
+        let score = |key: &[f32]| q.chunks_exact(di).zip(&w).map(|h| head(h, key)).sum::<f32>();
+        let scores: Vec<f32> = keys.chunks_exact(di).take(visible).map(score).collect();
+        let mut order: Vec<usize> = (0..scores.len()).collect();
+        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        let mask = e.mask(i);
+        mask.fill(0);
+        order.into_iter().take(topk).for_each(|entry| mask[entry] = 1);
+    }
+    Ok(())
+}
+
 /// Score of query row `i` against every key so far, read `drift` values later with each key.
 fn scores(e: &Edit<'_>, i: usize, relu: bool, drift: usize) -> Result<Vec<f32>> {
     let (q, w, keys) = (e.other(Tap::AttnIndexQ, i)?, e.other(Tap::AttnIndexW, i)?, e.seen(Tap::AttnIndexK)?);

@@ -12,12 +12,13 @@ mod quant;
 mod rope;
 mod route;
 mod state;
+mod two;
 
 use crate::Fault;
 
 /// Every fault, in the order of the families.
 pub fn faults() -> Vec<&'static Fault> {
-    let all: [&'static [Fault]; 12] = [
+    let all: [&'static [Fault]; 13] = [
         route::FAULTS,
         act::FAULTS,
         quant::FAULTS,
@@ -30,6 +31,7 @@ pub fn faults() -> Vec<&'static Fault> {
         batch::FAULTS,
         det::FAULTS,
         enc::FAULTS,
+        two::FAULTS,
     ];
     all.into_iter().flatten().collect()
 }

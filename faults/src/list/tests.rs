@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::faults;
-use crate::catalogue::{Expected, expected, report};
+use crate::catalogue::{Expected, expected, report, reports, unseeded};
 
 #[test]
 fn every_fault_is_after_a_report_and_knows_where_it_must_show() {
@@ -19,4 +19,13 @@ fn every_fault_is_after_a_report_and_knows_where_it_must_show() {
         assert_eq!(fault.edit.is_some(), !fault.taps.is_empty(), "{}", fault.id);
         assert!(fault.taps.is_sorted(), "{}: taps in op order", fault.id);
     }
+}
+
+#[test]
+fn every_report_is_seeded_or_is_said_why_not() {
+    let seeded: BTreeSet<&str> = faults().iter().map(|f| f.id).collect();
+    let not: BTreeSet<&str> = unseeded().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(seeded.intersection(&not).next(), None);
+    let all: BTreeSet<&str> = reports().iter().map(|r| r.id).collect();
+    assert_eq!(seeded.union(&not).copied().collect::<BTreeSet<_>>(), all);
 }
