@@ -5,25 +5,30 @@
 //! probabilities that it stored) are what the next op of the contract reads. What no kernel computes must be the contract's,
 //! bit by bit.
 
-mod forced;
+mod flips;
+mod found;
+mod judged;
 mod rule;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use karat_bundle::TapRow;
-use karat_seam::{Data, Lane, Layer, Op, OpSpec, Path, Phase, Recorder, Site, Streams, Tap};
+use karat_seam::{Lane, Layer, Op, OpSpec, Phase, RowId, Site, Tap, Together};
 
+use crate::Result;
 use crate::compare::Context;
-use crate::lockstep::not_state;
-use crate::{Result, align};
-use forced::Forced;
+use crate::flow::Flow;
+use crate::lockstep::Walk;
+use crate::pass::input;
+use found::Found;
+use judged::{All, Judged};
 pub use rule::Sizes;
 
 /// A candidate whose patches run as kernels.
 pub struct KernelSide<'a> {
-    /// The same plan by its contracts.
-    pub contract: &'a dyn Path,
+    /// The same plans by their contracts, which share each weight pass, and which of them this one is.
+    pub contract: (&'a dyn Together, usize),
     /// Whether a kernel computes an op in a phase.
     pub runs: &'a (dyn Fn(Op, Phase) -> bool + Sync),
     /// Lengths of the sums.
@@ -65,70 +70,74 @@ impl Tally {
 /// Rows of layer `l` for all sequences: part `kernel`, gated, the kernel against its contract; part `kernel.golden`, the kernel
 /// against golden. The caller keeps those of `seq`.
 pub(crate) struct Sides {
-    contract: Recorder,
-    golden: Option<Recorder>,
+    contract: All,
+    golden: All,
 }
 
 impl Sides {
-    /// Runs the contract on the candidate's streams, and golden where these are known in its own order.
-    pub(crate) fn run(
-        side: &KernelSide<'_>,
-        golden: &dyn Layer,
+    /// Runs the contracts of all candidates of `missing` whose patches run as kernels on these candidates' streams, and golden where
+    /// the streams are known in its own order: each weight pass once for all of them. By candidate.
+    pub(crate) fn all(
+        walk: &Walk<'_, '_>,
         l: u16,
-        (own, in_golden_order): (&Streams, Option<&Streams>),
-        seen: &Recorder,
-    ) -> Result<Self> {
-        let forced = |layer: &dyn Layer, x: &Streams| -> Result<Recorder> {
-            let mut see = Forced::new(seen, l, not_state());
-            layer.run(&mut [Lane::new(x, &mut see)])?;
-            Ok(see.made)
+        golden: &dyn Layer,
+        ratio: Option<u32>,
+        missing: &[usize],
+    ) -> Result<BTreeMap<usize, Self>> {
+        let candidates = &walk.setup.candidates;
+        let see = |(i, _): &(usize, &KernelSide<'_>), all| judged(walk, (l, ratio), *i, all);
+        let of: Vec<(usize, &KernelSide<'_>)> =
+            missing.iter().filter_map(|i| Some((*i, candidates[*i].kernels.as_ref()?))).collect();
+        let Some((_, first)) = of.first() else { return Ok(BTreeMap::new()) };
+        let mut inputs = Vec::new();
+        for (i, _) in &of {
+            let own = walk.runners[*i].x.as_ref().map(Flow::values).transpose()?;
+            inputs.push(input(&candidates[*i], own, walk.x.values()?));
+        }
+        let mut contracts: Vec<Judged<'_>> = of.iter().filter_map(|one| see(one, true)).collect();
+        let mut lanes: Vec<Lane<'_>> = inputs.iter().zip(&mut contracts).map(|(x, see)| Lane::new(x, see)).collect();
+        let members: Vec<usize> = of.iter().map(|(_, side)| side.contract.1).collect();
+        first.contract.0.layer(l, &members, &mut lanes)?;
+        drop(lanes);
+        let known: Vec<&(usize, &KernelSide<'_>)> =
+            of.iter().filter(|(i, _)| walk.runners[*i].x_golden_rows.is_some()).collect();
+        let mut goldens: Vec<Judged<'_>> = known.iter().filter_map(|one| see(one, false)).collect();
+        let mut lanes = Vec::new();
+        for ((i, _), see) in known.iter().zip(&mut goldens) {
+            lanes.extend(walk.runners[*i].x_golden_rows.as_ref().map(|x| Lane::new(x, see)));
+        }
+        if !lanes.is_empty() {
+            golden.run(&mut lanes)?;
+        }
+        drop(lanes);
+        let mut goldens: BTreeMap<usize, All> =
+            known.iter().map(|(i, _)| *i).zip(goldens.into_iter().map(|see| see.found)).collect();
+        let pair = |((i, _), see): (&(usize, &KernelSide<'_>), Judged<'_>)| {
+            (*i, Self { contract: see.found, golden: goldens.remove(i).unwrap_or_default() })
         };
-        let contract = forced(&*side.contract.layer(l)?, own)?;
-        Ok(Self { contract, golden: in_golden_order.map(|x| forced(golden, x)).transpose()? })
+        Ok(of.iter().zip(contracts).map(pair).collect())
     }
 
     /// Rows of one sequence.
-    pub(crate) fn rows(
-        &self,
-        at: &Context<'_>,
-        side: &KernelSide<'_>,
-        (l, seq): (u16, u32),
-        seen: &Recorder,
-    ) -> Vec<TapRow> {
+    pub(crate) fn rows(&self, at: &Context<'_>, side: &KernelSide<'_>, (l, seq): (u16, u32)) -> Vec<TapRow> {
         let mut out = Vec::new();
         for spec in OpSpec::graph() {
             for tap in spec.writes {
-                let site = Site::layer(l, *tap);
-                let (Some(theirs), Some(contract)) = (seen.get(site, seq), self.contract.get(site, seq)) else {
-                    continue;
-                };
-                if theirs.rows != contract.rows || theirs.tensor.shape != contract.tensor.shape {
-                    continue;
-                }
-                let golden = self.golden.as_ref().and_then(|g| g.get(site, seq));
-                let width = theirs.tensor.width();
-                let golden = golden.and_then(|g| align::take(*tap, g, &theirs.rows, width));
                 for phase in [Phase::Prefill, Phase::Decode] {
-                    let of_phase: Vec<usize> =
-                        (0..theirs.rows.len()).filter(|i| at.phase(*tap, theirs.rows[*i]) == phase).collect();
-                    if of_phase.is_empty() {
-                        continue;
-                    }
+                    let key = (*tap, seq, phase as u8);
+                    let Some(compared) = self.contract.get(&key) else { continue };
                     // The streams that a kernel's coefficients collapse are collapsed here.
                     let by_kernel = (side.runs)(spec.op, phase) && !is_made_here(*tap);
-                    let found = Found::of(&contract.tensor.data, &theirs.tensor.data, width, &of_phase);
-                    let new = |part: &str, found: &Found| {
-                        let worst = found.worst.and_then(|i| theirs.rows.get(i));
-                        TapRow {
-                            part: part.to_string(),
-                            n: (of_phase.len() * width) as u64,
-                            rows: of_phase.len() as u64,
-                            rel_l2: found.rel_l2(),
-                            max_abs: Some(found.max_abs),
-                            max_abs_position: worst.map(|row| u64::from(row.pos)),
-                            nonfinite: found.nonfinite,
-                            ..at.place.row(site, phase)
-                        }
+                    let found = &compared.found;
+                    let new = |part: &str, found: &Found, rows: u64| TapRow {
+                        part: part.to_string(),
+                        n: found.compared,
+                        rows,
+                        rel_l2: found.rel_l2(),
+                        max_abs: Some(found.max_abs),
+                        max_abs_position: found.worst.map(u64::from),
+                        nonfinite: found.nonfinite,
+                        ..at.place.row(Site::layer(l, *tap), phase)
                     };
                     if !by_kernel {
                         side.tally.other(found.compared, found.differing);
@@ -136,11 +145,11 @@ impl Sides {
                             continue;
                         }
                     }
-                    let mut row = new("kernel", &found);
+                    let mut row = new("kernel", found, compared.rows);
                     if by_kernel && rule::is_stored(*tap, &side.sizes, phase) {
-                        side.tally.codes(spec.name, &found);
+                        side.tally.codes(spec.name, found);
                     }
-                    let tolerance = if by_kernel { side.sizes.tolerance(*tap, phase) } else { 0.0 };
+                    let tolerance = if by_kernel { side.sizes.tolerance(*tap, phase, &compared.budget) } else { 0.0 };
                     row.gate = if tap.is_discrete() { "unexplained_flips" } else { "rel_l2" }.to_string();
                     row.value = if tap.is_discrete() { Some(found.differing as f64) } else { found.rel_l2() };
                     row.predicted = Some(tolerance);
@@ -148,15 +157,27 @@ impl Sides {
                     row.ratio_to_predicted = row.value.filter(|_| tolerance > 0.0).map(|v| v / tolerance);
                     row.basis = "contract".to_string();
                     out.push(row);
-                    if let Some(golden) = golden.as_ref().filter(|g| by_kernel && g.shape == theirs.tensor.shape) {
-                        let found = Found::of(&golden.data, &theirs.tensor.data, width, &of_phase);
-                        out.push(new("kernel.golden", &found));
+                    if let Some(golden) = self.golden.get(&key).filter(|_| by_kernel) {
+                        out.push(new("kernel.golden", &golden.found, golden.rows));
                     }
                 }
             }
         }
         out
     }
+}
+
+/// What looks at the contract's lane of candidate `i`, or at golden's; `None` where none of its patches is a kernel.
+fn judged<'w>(walk: &'w Walk<'_, '_>, (l, ratio): (u16, Option<u32>), i: usize, all: bool) -> Option<Judged<'w>> {
+    let candidate = &walk.setup.candidates[i];
+    let phase_of = move |tap: Tap, row: RowId| {
+        let pos = match ratio {
+            Some(ratio) if tap.is_per_entry() => row.pos * ratio + ratio - 1,
+            _ => row.pos,
+        };
+        candidate.path.phase_of(RowId { pos, ..row })
+    };
+    Some(Judged::new(&walk.runners[i].seen, l, candidate.kernels.as_ref()?, Box::new(phase_of), all))
 }
 
 /// Taps of a kernel's op that the path computes itself from what the kernel gave.
@@ -177,82 +198,6 @@ impl Tally {
         of.0 += found.compared;
         of.1 += found.differing;
         of.2 = of.2.max(found.worst_ulps);
-    }
-}
-
-/// How far one result is off another.
-#[derive(Debug, Default)]
-struct Found {
-    compared: u64,
-    differing: u64,
-    error: f64,
-    size: f64,
-    max_abs: f64,
-    worst: Option<usize>,
-    nonfinite: u64,
-    /// In units of bf16's last place.
-    worst_ulps: f64,
-}
-
-impl Found {
-    /// Over some rows; what both have as the same infinity (a masked score) is equal.
-    fn of(right: &Data, theirs: &Data, width: usize, rows: &[usize]) -> Self {
-        let mut out = Self::default();
-        for &i in rows {
-            match (right, theirs) {
-                (Data::F32(r), Data::F32(t)) => {
-                    let pairs = r[i * width..(i + 1) * width].iter().zip(&t[i * width..(i + 1) * width]);
-                    pairs.for_each(|(r, t)| out.add(i, *r, *t));
-                }
-                (Data::I64(r), Data::I64(t)) => out.discrete(i, &r[i * width..], &t[i * width..], width),
-                (Data::U8(r), Data::U8(t)) => out.discrete(i, &r[i * width..], &t[i * width..], width),
-                _ => out.nonfinite += width as u64,
-            }
-        }
-        out
-    }
-
-    fn add(&mut self, i: usize, right: f32, theirs: f32) {
-        self.compared += 1;
-        if right.to_bits() == theirs.to_bits() || (right == 0.0 && theirs == 0.0) {
-            if right.is_finite() {
-                self.size += f64::from(right).powi(2);
-            } else if right.is_nan() {
-                self.nonfinite += 1;
-            }
-            return;
-        }
-        self.differing += 1;
-        let d = f64::from(theirs) - f64::from(right);
-        if !d.is_finite() {
-            self.nonfinite += 1;
-            self.worst = Some(i);
-            return;
-        }
-        self.error += d * d;
-        self.size += f64::from(right).powi(2);
-        if d.abs() > self.max_abs {
-            (self.max_abs, self.worst) = (d.abs(), Some(i));
-        }
-        let unit = f64::exp2(f64::from(right.abs().max(f32::MIN_POSITIVE)).log2().floor() - 7.0);
-        self.worst_ulps = self.worst_ulps.max(d.abs() / unit);
-    }
-
-    fn discrete<T: PartialEq>(&mut self, i: usize, right: &[T], theirs: &[T], width: usize) {
-        let differing = right.iter().zip(theirs).take(width).filter(|(r, t)| r != t).count() as u64;
-        self.compared += width as u64;
-        self.differing += differing;
-        if differing > 0 {
-            self.worst.get_or_insert(i);
-        }
-    }
-
-    fn rel_l2(&self) -> Option<f64> {
-        match (self.compared, self.error, self.size) {
-            (0, ..) => None,
-            (_, 0.0, _) => Some(0.0),
-            (_, error, size) => Some((error / size).sqrt()),
-        }
     }
 }
 

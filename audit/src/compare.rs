@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use karat_bundle::TapRow;
-use karat_diff::tolerance::Measure;
+use karat_diff::tolerance::{Measure, effective_rows};
 use karat_diff::{Cell, Grid, Measured, Metrics, Moments, RowMetrics, Split, SplitSums, Storage, Sums, measure, split};
 use karat_seam::{Phase, Recorded, RowId, Site, Tap, Tensor};
 
@@ -215,7 +215,9 @@ impl Numbers<'_> {
         row.gate = tolerance.measure.name().to_string();
         row.value = Some(value);
         let mine = judged.iter().map(|s| &self.rows[*s]);
+        let free = predict::free_values(site.tap, row.n / row.rows.max(1));
         let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
+        let derived = derived.map(|(error, rows)| (error, effective_rows(rows, free)));
         let is_told = at.candidate.is_told(site.tap, phase);
         let before = tolerance.value;
         let tolerance = match derived {

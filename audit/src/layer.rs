@@ -224,8 +224,13 @@ fn compare_layer(
     lanes: &Lanes<'_>,
     missing: &[usize],
 ) -> Result<Vec<Part>> {
+    let sides = match golden {
+        Some(golden) => Sides::all(walk, l, golden, facts.ratio, missing)?,
+        None => BTreeMap::new(),
+    };
     let all = missing.par_iter();
-    let parts: Vec<Result<Part>> = all.map(|i| compare_candidate(walk, (*i, l), golden, facts, lanes)).collect();
+    let parts: Vec<Result<Part>> =
+        all.map(|i| compare_candidate(walk, (*i, l), golden, facts, lanes, &sides)).collect();
     parts.into_iter().collect()
 }
 
@@ -235,6 +240,7 @@ fn compare_candidate(
     golden: Option<&dyn Layer>,
     facts: &LayerFacts,
     lanes: &Lanes<'_>,
+    sides: &BTreeMap<usize, Sides>,
 ) -> Result<Part> {
     let setup = walk.setup;
     let mut apart = taken_apart(walk, (i, l), golden, facts, lanes)?;
@@ -248,13 +254,7 @@ fn compare_candidate(
     let seen = &walk.runners[i].seen;
     let own = walk.runners[i].x.as_ref().map(Flow::values).transpose()?;
     let x = input(candidate, own, walk.x.values()?);
-    let sides = match &candidate.kernels {
-        Some(side) => {
-            let in_golden_order = walk.runners[i].x_golden_rows.as_ref();
-            Some((side, Sides::run(side, golden, l, (&x, in_golden_order), seen)?))
-        }
-        None => None,
-    };
+    let sides = candidate.kernels.as_ref().zip(sides.get(&i));
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
@@ -267,7 +267,7 @@ fn compare_candidate(
         let mut own = decisions::own(&at, (l, seq as u32), golden, seen, facts)?;
         own.extend(own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?);
         own.extend(apart.remove(&(seq as u32)).unwrap_or_default().rows);
-        own.extend(sides.iter().flat_map(|(side, sides)| sides.rows(&at, side, (l, seq as u32), seen)));
+        own.extend(sides.iter().flat_map(|(side, sides)| sides.rows(&at, side, (l, seq as u32))));
         own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
         for patch in &candidate.patches {

@@ -7,13 +7,14 @@
 
 use karat_bundle::TapRow;
 use karat_diff::rows::{Distance, distance};
-use karat_diff::tolerance::{Measure, ROUNDINGS, root_sum};
+use karat_diff::tolerance::{Measure, ROUNDINGS, effective_rows, root_sum};
 use karat_diff::{Claims, Rounding, Tolerance};
 use karat_seam::{Data, Error as SeamError, Layer, Op, Phase, Recorder, RowId, Site, Streams, Tap, Tensor};
 
 use crate::compare::Context;
 use crate::derive::{Size, Sizes};
 use crate::lockstep::follows_slots;
+use crate::predict::free_values;
 use crate::{Result, last_place, own_error, rotate};
 
 /// The ops, each with the coarsest rounding that it makes itself. The second says whether it is asked where no plan tells
@@ -151,7 +152,8 @@ fn gate(
     let predicted = predicted(at, op, rounding, phase).max(on_top);
     let value = ROUNDINGS * predicted;
     let provisional = Tolerance { measure: Measure::RelL2, value, predicted, rounding, provisional: true };
-    let tolerance = bound.map_or(provisional, |bound| provisional.tightened(bound, found.carry));
+    let carry = effective_rows(found.carry, free_values(tap, row.n / row.rows.max(1)));
+    let tolerance = bound.map_or(provisional, |bound| provisional.tightened(bound, carry));
     row.rel_l2 = Some(found.error);
     row.gate = "rel_l2".to_string();
     row.value = Some(found.error);
@@ -160,7 +162,7 @@ fn gate(
     row.ratio_to_predicted = Some(found.error / tolerance.predicted);
     // A bound on the error is no estimate of it.
     row.derived = own.filter(|(_, within)| *within == 0.0 && stored == 0.0).map(|(own, _)| own);
-    row.effective_rows = bound.map(|_| found.carry);
+    row.effective_rows = bound.map(|_| carry);
     row.basis = match bound {
         Some(_) if tolerance.provisional => "tighter",
         Some(_) => "derived",

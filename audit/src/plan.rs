@@ -70,9 +70,11 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     };
     let together = made()?.computed_by(job.kernels.as_ref());
     let contracts = job.kernels.as_ref().map(|_| made()).transpose()?;
-    let sides = kernels::sides(together.sets(), contracts.as_ref().map(PatchSets::sets));
+    let sides = kernels::sides(together.sets(), contracts.as_ref());
     kernels::check(job, &together)?;
     let tally = Tally::default();
+    let config = checkpoint.config();
+    let runs = sets.len() * requests.seqs.len() * (config.layers.len() + config.mtp.len());
     let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
         names.into_iter().zip(&sets).zip(together.sets()).map(|((name, set), path)| (name, specs(set), path)).collect();
     let second = match job.rerun {
@@ -93,7 +95,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let rules = (claims != Claims::F32).then(|| Rules::of(p.2, checkpoint));
             let rerun = second.as_ref().map(|second| &second.sets()[i] as &dyn karat_seam::Path);
             let new = Candidate::new(p.0.clone(), p.2, claims);
-            let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally));
+            let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally, runs));
             let backend = if kernels.is_some() { "cuda".to_string() } else { new.backend.clone() };
             Candidate { patches, backend, history, rotates, calls, together, rules, rerun, kernels, ..new }
         })

@@ -75,6 +75,11 @@ pub(crate) fn is_reached(tap: Tap, phase: Phase, patches: &[PatchSpec]) -> bool 
     patches.iter().any(|p| p.phases.contains(&phase) && p.reaches(tap))
 }
 
+/// Values of a row of so many that are free to err: routing weights sum to a constant.
+pub(crate) fn free_values(tap: Tap, width: u64) -> usize {
+    (width as usize).saturating_sub(usize::from(tap == Tap::FfnWt))
+}
+
 /// Errors that are claimed for the patches that act in the phase and reach the tap.
 pub(crate) fn claimed(tap: Tap, phase: Phase, patches: &[PatchSpec]) -> impl Iterator<Item = f64> {
     patches.iter().filter(move |p| p.phases.contains(&phase) && p.reaches(tap)).map(|p| p.claimed_error)

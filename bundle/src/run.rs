@@ -80,7 +80,7 @@ pub struct PatchUse {
     pub requested: bool,
     /// Executions that were counted.
     pub observed_calls: u64,
-    /// active, inert, applied N times, or unknown.
+    /// active, lossless (it ran, and is claimed to change no bit), inert, applied N times, or unknown.
     pub state: String,
 }
 

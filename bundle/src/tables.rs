@@ -122,7 +122,8 @@ table! {
         sum_inherited: Option<f64>,
         /// Moment: sum of H J.
         sum_cross: Option<f64>,
-        /// Where the tolerance comes from: derived (1.5 times what the numeric plan's roundings cost on golden, times exp(2.83/sqrt(effective_rows)) for chance), provisional
+        /// Where the tolerance comes from: derived (1.5 times what the numeric plan's roundings cost on golden, times
+        /// exp(arcosh(exp(4/effective_rows))) for chance), provisional
         /// (four one-rounding errors, or four times a patch's claim), tighter (provisional, since the derived one is
         /// looser), or raised (1.5 times the derived error and chance, four times at most, where that is more than the provisional
         /// tolerance: index scores, sums that cancel); empty when not gated, or gated by a count.
@@ -130,7 +131,8 @@ table! {
         /// rel-L2 that the roundings of the numeric plan cost here, within the layer: golden with noise of their size against
         /// golden; of part op those of the op alone. Empty where nothing was derived, or no more than a bound.
         derived: Option<f64>,
-        /// Rows that carry the derived error: (sum of d^2)^2 / sum of d^4. The fewer, the more chance may do.
+        /// Rows that carry the derived error: (sum of d^2)^2 / sum of d^4. The fewer, the more chance may do; half as
+        /// many where a row has one value that is free to err.
         effective_rows: Option<f64>,
         /// Distance of the same engine's rerun from this run, in the gate's unit: its own noise. Empty without a rerun.
         rerun: Option<f64>,
@@ -401,7 +403,7 @@ table! {
         calls_decode: u64,
         /// Most rows in one prefill execution.
         largest_prefill: u64,
-        /// active, inert, applied N times, or unknown.
+        /// active, lossless (it ran, and is claimed to change no bit), inert, applied N times, or unknown.
         state: String,
         /// Measured speed-up; empty on the CPU, where a contract has none.
         speedup: Option<f64>,

@@ -5,6 +5,7 @@
 //! `cuda/reference/` holds the naive counterparts (one thread an output), `cuda/optimized/` the kernels. No file of one
 //! includes one of the other.
 
+pub mod audits;
 #[cfg(feature = "cuda")]
 pub mod candidate;
 pub mod check;

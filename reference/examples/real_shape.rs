@@ -3,7 +3,7 @@
 //! DIR is made when it is not there: seeded weights in the released format, `flash` with the widths of DeepSeek-V4-Flash
 //! (256 FP4 experts, 3.4 GB a layer), `narrow` a thirty-second of them. The layers alternate CSA and HCA, the vocabulary is small:
 //! what is looked at is a layer. The codes of an expert are random in the first layer and a hole of the file in all others,
-//! which takes no disk and the same arithmetic. Prints the time of each layer, its rate, and the most memory that was resident.
+//! which takes no disk and the same arithmetic. With no tokens the folder is all that is made. Prints the time of each layer, its rate, and the most memory that was resident.
 #![recursion_limit = "256"]
 #![expect(clippy::print_stdout, reason = "an example is for people")]
 
@@ -242,8 +242,9 @@ fn fill(bytes: &mut [u8], how: Fill, counter: &mut u64) {
         Fill::F32(size) => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|b| *b = (size * unit()).to_le_bytes()),
         Fill::Fp8 | Fill::Fp4 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|b| {
             let bits = random(counter);
-            // E4M3 of 0.25 to 2: exponents 5 to 7 and the sign.
-            let fp8 = (bits & 0x8787_8787_8787_8787) | (0x2828_2828_2828_2828 + ((bits >> 3) & 0x1010_1010_1010_1010));
+            // E4M3 of 0.25 to 0.5 or 1 to 2, and the sign: each of a bit of its own, or all rows of a weight share a direction, and with it
+            // the errors of all outputs.
+            let fp8 = (bits & 0x8787_8787_8787_8787) | (0x2828_2828_2828_2828 + ((bits >> 2) & 0x1010_1010_1010_1010));
             *b = if matches!(how, Fill::Fp4) { bits } else { fp8 }.to_le_bytes();
         }),
     }
@@ -288,6 +289,9 @@ fn main() -> Result<()> {
     let (tokens, threads): (usize, usize) = (tokens.parse()?, rest.first().map_or(Ok(2), |t| t.parse())?);
     if !dir.join("config.json").exists() {
         make(dir, &shape)?;
+    }
+    if tokens == 0 {
+        return Ok(());
     }
     let ids: Vec<u32> = (0..tokens as u32).map(|i| i.wrapping_mul(2_654_435_761) % VOCAB as u32).collect();
     // The most of before and after: the clock beside long products is another one.

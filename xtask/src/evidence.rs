@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use karat_kernels::audits::AuditEvidence;
 use karat_kernels::evidence::{Evidence, stale};
 use karat_kernels::golden::{GoldenEvidence, SpreadEvidence};
 use karat_kernels::list::List;
@@ -32,6 +33,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         Kind::Check => check(&folder),
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => add_spread(&folder, file),
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => add_golden(&folder, file),
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"runs\"") => add_audits(&folder, file),
         Kind::Add { file } => {
             let mut evidence = Evidence::read(file)?;
             // A run may have tried images that weren't kept.
@@ -104,6 +106,49 @@ fn check_spread(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Keeps a run of the part `audit` or `layer`, whatever it says, unless it speaks for other kernels.
+fn add_audits(folder: &Path, file: &Path) -> Result<()> {
+    let evidence = AuditEvidence::read(file)?;
+    let stale = evidence.stale()?;
+    if !stale.is_empty() {
+        bail!("{} is no evidence of these kernels:\n  {}", file.display(), stale.join("\n  "));
+    }
+    let name = file_name(evidence.device.get("name").map_or("unknown", String::as_str));
+    let folder = folder.join(&evidence.part);
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
+    println!("evidence: kernels/evidence/{}/{name}: {}", evidence.part, standing(&evidence));
+    Ok(())
+}
+
+/// How many runs passed, and which did not.
+fn standing(evidence: &AuditEvidence) -> String {
+    let (passed, others) = evidence.passed();
+    let others = if others.is_empty() { String::new() } else { format!("; not passed: {}", others.join(", ")) };
+    format!("{passed} of {} runs passed{others}", evidence.runs.len())
+}
+
+/// Audits on GPUs: what there is must speak for the kernels as they are; what it says of them is said again.
+fn check_audits(folder: &Path) -> Result<()> {
+    for part in ["audit", "layer"] {
+        let files = json_files(&folder.join(part))?;
+        if files.is_empty() {
+            println!("evidence: part {part} of the suite: NEVER RUN on any device");
+        }
+        for file in files {
+            let evidence = AuditEvidence::read(&file)?;
+            let stale = evidence.stale()?;
+            if !stale.is_empty() {
+                let at = file.display();
+                bail!("{at}: measure again (cargo xtask gpu-suite, part {part}):\n  {}", stale.join("\n  "));
+            }
+            let device = evidence.device.get("name").map_or("unknown", String::as_str);
+            println!("evidence: {part} on {device} of {}: {}", evidence.date, standing(&evidence));
+        }
+    }
+    Ok(())
+}
+
 /// Golden on GPUs: what there is must hold; nothing is said aloud.
 fn check_golden(folder: &Path) -> Result<()> {
     let files = json_files(&folder.join("golden"))?;
@@ -150,7 +195,8 @@ fn check(folder: &Path) -> Result<()> {
         );
     }
     check_golden(folder)?;
-    check_spread(folder)
+    check_spread(folder)?;
+    check_audits(folder)
 }
 
 fn complain(file: &Path, evidence: &Evidence) -> Result<()> {

@@ -24,13 +24,17 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh [kernels|golden|nccl]: on the first GPU, either the kernels, into evidence.json, or golden against golden on the CPU,
-# into golden.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
+# bash run.sh [kernels|golden|audit|layer|nccl]: on the first GPU, either the kernels, into evidence.json, or golden against golden on the CPU,
+# into golden.json; audits whose patches run as kernels, into audit.json, and one layer of released shapes, into layer.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
 # All lie in $OUT (else beside this script).
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
 if [ \"${1:-kernels}\" = golden ]; then
     ./gpu_suite --pack pack --golden model --karat ./karat --out \"$out/golden.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/golden.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
+if [ \"${1:-kernels}\" = audit ] || [ \"${1:-kernels}\" = layer ]; then
+    python3 -u audit_suite.py \"$1\" \"$out/$1.json\" 2>&1 | tee \"$out/$1.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
 if [ \"${1:-kernels}\" = nccl ]; then
@@ -58,9 +62,12 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let packages = ["--package", "karat-kernels", "--bin", "gpu_suite", "--package", "karat-cli", "--bin", "karat"];
     let features = ["--features", "karat-kernels/cuda,karat-cli/cuda", "--locked", "--profile", &args.profile];
-    let status = Command::new(cargo).current_dir(root).arg("build").args(packages).args(features).status();
-    if !status.context("cargo cannot be run")?.success() {
-        bail!("the suite's programs do not build");
+    let example = ["--package", "karat-reference", "--example", "real_shape", "--locked", "--profile", &args.profile];
+    for what in [&[&packages[..], &features].concat(), &example[..]] {
+        let status = Command::new(&cargo).current_dir(root).arg("build").args(what).status();
+        if !status.context("cargo cannot be run")?.success() {
+            bail!("the suite's programs do not build");
+        }
     }
     let out = root.join(&args.out);
     if out.exists() {
@@ -71,8 +78,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         std::fs::copy(&from, out.join(to)).with_context(|| format!("failed to copy {}", from.display()))
     };
     let folder = if args.profile == "dev" { "debug" } else { args.profile.as_str() };
-    for program in ["gpu_suite", "karat"] {
-        copy(root.join("target").join(folder).join(program), program)?;
+    for (program, from) in [("gpu_suite", "gpu_suite"), ("karat", "karat"), ("real_shape", "examples/real_shape")] {
+        copy(root.join("target").join(folder).join(from), program)?;
         // A smaller file travels faster; without binutils it travels as it is.
         let _ = Command::new("strip").arg(out.join(program)).status();
     }
@@ -80,13 +87,17 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     for file in ["config.json", "encoding.json", "model.safetensors", "tokenizer.json"] {
         copy(root.join("golden").join(file), &format!("model/{file}"))?;
     }
-    copy(root.join("kernels/peers/torch_peers.py"), "torch_peers.py")?;
+    for script in ["torch_peers.py", "audit_suite.py"] {
+        copy(root.join("kernels/peers").join(script), script)?;
+    }
+    let facts = serde_json::json!({"images": karat_kernels::audits::images()?, "profile": args.profile});
+    std::fs::write(out.join("suite.json"), serde_json::to_string_pretty(&facts)? + "\n")?;
     for name in pack.manifest.items.iter().map(karat_kernels::pack::Item::file).chain(["manifest.json".to_string()]) {
         copy(root.join(&args.pack).join(&name), &format!("pack/{name}"))?;
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh golden` (golden.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh golden` (golden.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
         out.display()
     );
     Ok(())

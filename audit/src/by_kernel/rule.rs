@@ -2,12 +2,14 @@
 //!
 //! Both round at the same places; they add in different orders, with different accumulators. A sum of K products that cancel as
 //! sums of random signs do is sqrt(K) smaller than the sum of their sizes, so `SUM` units of the last place of sum |a||b| are
-//! SUM * 2^-24 * sqrt(K) of the result. Where the result is stored in bf16 such a difference shows as a few values on the
-//! neighbouring code: a boundary lies between two results that differ by e with a probability of about 2^9 e, and costs 2^-8.
+//! SUM * 2^-24 * sqrt(K) of the result. Where a result is stored in bf16 such a difference shows as a few values on the
+//! neighbouring code: these are counted row by row ([`flips`](super::flips)).
 
 use karat_model::Config;
 use karat_optimized::{Attend, IndexScore, Numerics, Store};
 use karat_seam::{Phase, Tap};
+
+use super::flips::Flips;
 
 /// Units of the last place of sum |a||b| in f32. An accumulator of the tensor cores truncates (probed: down to 2^-25 of the largest
 /// term), and is emptied every 32 to 64 products.
@@ -25,8 +27,12 @@ const EXP: f64 = 4.0 * UNIT;
 /// Sinkhorn's divisions, one rounding each on either side, twenty times two.
 const DIVISIONS: f64 = 40.0 * UNIT;
 
-/// Probabilities that go into one output: their codes flip independently. Few, so that little is allowed.
+/// Probabilities of one size that go into one output, where there are so many keys: their codes flip independently. Few, so that
+/// little is allowed.
 const PROBABILITIES: f64 = 8.0;
+
+/// Runs of right kernels of which one has a row over what is allowed for flips, at most: one in a thousand.
+const FAMILY: f64 = 1e-3;
 
 /// Lengths of the sums of a model, and what its plan stores.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +43,38 @@ pub struct Sizes {
     head: usize,
     keys: usize,
     index: usize,
+    picks: usize,
     rules: [Numerics; 2],
+    /// Probability that one row's flips may go over what is allowed.
+    rate: f64,
+}
+
+/// Taps whose rows count flips.
+const STORED: [Tap; 7] = [
+    Tap::AttnKvp,
+    Tap::AttnGateScore,
+    Tap::AttnIndexKvp,
+    Tap::AttnIndexGateScore,
+    Tap::AttnO,
+    Tap::FfnExpertAct,
+    Tap::FfnRouted,
+];
+
+/// What a tap's values may differ by: sums in another order, and how these show in codes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rule {
+    /// Of a value, relative to the RMS of its part of the row.
+    sums: f64,
+    /// Stores in bf16 of a value, or of parts of it that have its size.
+    stores: f64,
+    /// Factors of a value that are stored before they are multiplied.
+    factors: f64,
+    /// Values, each stored, that a value is the sum of.
+    addends: usize,
+    /// Values of a row that have one size; 0: all.
+    part: usize,
+    /// What a score may differ by where probabilities are stored in bf16; 0: they are not.
+    probabilities: f64,
 }
 
 /// What a sum of `k` products may differ by.
@@ -51,8 +88,9 @@ fn codes(e: f64) -> f64 {
 }
 
 impl Sizes {
-    /// Of a model and a plan's rules, in prefill and in decode.
-    pub fn new(config: &Config, rules: [&Numerics; 2]) -> Self {
+    /// Of a model and a plan's rules, in prefill and in decode. `runs`: passes of one sequence through one layer by one patch set in
+    /// the whole run; the more rows are judged, the less may happen by chance in each.
+    pub fn new(config: &Config, rules: [&Numerics; 2], runs: usize) -> Self {
         Self {
             streams: config.hc_mult * config.hidden_size,
             hidden: config.hidden_size,
@@ -60,6 +98,8 @@ impl Sizes {
             head: config.head_dim,
             keys: config.sliding_window + config.index_topk,
             index: config.index_n_heads * config.index_head_dim,
+            picks: config.num_experts_per_tok,
+            rate: FAMILY / (2 * STORED.len() * runs.max(1)) as f64,
             rules: rules.map(|r| *r),
         }
     }
@@ -68,43 +108,120 @@ impl Sizes {
         &self.rules[usize::from(phase == Phase::Decode)]
     }
 
-    /// rel-L2 that a kernel's result may be off its contract's, on the same operands; 0 for decisions.
-    pub(super) fn tolerance(&self, tap: Tap, phase: Phase) -> f64 {
+    /// What a kernel's result may be off its contract's, on the same operands; nothing for decisions.
+    pub(super) fn rule(&self, tap: Tap, phase: Phase) -> Rule {
         let rules = self.rules(phase);
+        let sums_of = |sums| Rule { sums, ..Rule::default() };
         match tap {
-            Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => sums(self.streams),
-            Tap::HcAttnComb | Tap::HcFfnComb => sums(self.streams) + DIVISIONS,
+            Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => sums_of(sums(self.streams)),
+            Tap::HcAttnComb | Tap::HcFfnComb => sums_of(sums(self.streams) + DIVISIONS),
             Tap::AttnKvp | Tap::AttnGateScore | Tap::AttnIndexKvp | Tap::AttnIndexGateScore => {
-                self.stored(tap, phase, sums(self.hidden))
+                let stores = if is_stored(tap, self, phase) { 1.0 } else { 0.0 };
+                Rule { sums: sums(self.hidden), stores, ..Rule::default() }
             }
             Tap::AttnIndexScore => {
                 let products = match rules.index.score {
                     IndexScore::Folded { bf16_product: true, .. } => codes(sums(self.index)),
                     _ => 0.0,
                 };
-                sums(self.index) + products
+                sums_of(sums(self.index) + products)
             }
-            Tap::AttnLse => sums(self.head) + EXP,
+            Tap::AttnLse => sums_of(sums(self.head) + EXP),
             Tap::AttnO => {
                 let scores = sums(self.head) + EXP;
-                let bf16 = |store: Store, e: f64| if store == Store::Bf16 { codes(e) } else { 0.0 };
                 let (p, partials) = match rules.attend {
                     Attend::SplitK(split) => (split.p, split.partials),
                     _ => (Store::F32, Store::F32),
                 };
-                let probabilities = bf16(p, scores) / PROBABILITIES.sqrt();
-                let sum = sums(self.keys) + scores + probabilities;
-                self.stored(tap, phase, sum + bf16(partials, sum))
+                Rule {
+                    sums: sums(self.keys) + scores,
+                    stores: if partials == Store::Bf16 { 2.0 } else { 1.0 },
+                    part: self.head,
+                    probabilities: if p == Store::Bf16 { scores } else { 0.0 },
+                    ..Rule::default()
+                }
             }
-            Tap::FfnExpertAct => self.stored(tap, phase, sums(self.hidden) + EXP),
+            Tap::FfnExpertAct => Rule {
+                sums: sums(self.hidden) + EXP,
+                stores: 1.0,
+                // Gate and up, unless the clamp sees the sums.
+                factors: if rules.swiglu.fused { 0.0 } else { 2.0 },
+                part: self.inner,
+                ..Rule::default()
+            },
             // Every expert's output is stored, their sum is not.
-            Tap::FfnRouted => codes(sums(self.inner)) + sums(1),
-            _ => 0.0,
+            Tap::FfnRouted => Rule { sums: sums(self.inner) + sums(1), addends: self.picks, ..Rule::default() },
+            _ => Rule::default(),
         }
     }
 
-    fn stored(&self, tap: Tap, phase: Phase, e: f64) -> f64 {
-        if is_stored(tap, self, phase) { e + codes(e) } else { e }
+    /// rel-L2 that rows of this budget may be off; 0 for decisions.
+    pub(super) fn tolerance(&self, tap: Tap, phase: Phase, budget: &Budget) -> f64 {
+        self.rule(tap, phase).sums + budget.of_flips(self.rate)
+    }
+}
+
+/// What the stored values of some rows may differ by.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    flips: Flips,
+    size: f64,
+}
+
+impl Budget {
+    /// Adds a row of the contract's values.
+    pub(super) fn row(&mut self, rule: &Rule, pos: u32, values: &[f32]) {
+        if rule.stores == 0.0 && rule.addends == 0 {
+            return;
+        }
+        let part = if rule.part == 0 || !values.len().is_multiple_of(rule.part) { values.len() } else { rule.part };
+        let keys = f64::from(pos + 1).min(PROBABILITIES);
+        for values in values.chunks_exact(part.max(1)) {
+            self.size += rule.part_of(values, keys, &mut self.flips);
+        }
+    }
+
+    /// Adds that of other rows.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.flips.merge(&other.flips);
+        self.size += other.size;
+    }
+
+    /// rel-L2 that flips go over with a probability of `rate` at most.
+    fn of_flips(&self, rate: f64) -> f64 {
+        if self.size > 0.0 { (self.flips.limit(rate) / self.size).sqrt() } else { 0.0 }
+    }
+}
+
+impl Rule {
+    /// Adds the flips of values of one size; gives the sum of their squares.
+    fn part_of(&self, values: &[f32], keys: f64, flips: &mut Flips) -> f64 {
+        let size: f64 = values.iter().filter(|v| v.is_finite()).map(|v| f64::from(*v) * f64::from(*v)).sum();
+        let off = self.sums * (size / values.len().max(1) as f64).sqrt();
+        // An addend is smaller than the sum of as many random ones, and so is what it is off by.
+        let (stores, share) = match self.addends {
+            0 => (self.stores, 1.0),
+            n => (n as f64, 1.0 / (n as f64).sqrt()),
+        };
+        // Values of one exponent have one distance to the next code.
+        let mut exponents = [0_u32; 256];
+        for v in values.iter().filter(|v| v.is_finite()) {
+            exponents[((v * share as f32).to_bits() >> 23 & 255) as usize] += 1;
+        }
+        for (exponent, n) in exponents.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let step = f64::exp2(exponent.max(1) as f64 - 134.0);
+            let each = (off * share / step).min(1.0) * f64::from(*n);
+            flips.add(stores * each, step * step);
+            // A factor's code is up to 2^-7 of it away from the next, which is two codes of the product.
+            flips.add(self.factors * each, 4.0 * step * step);
+        }
+        if self.probabilities > 0.0 {
+            // One of `keys` equal probabilities moves the output by CODE / keys of itself, at most, and each of its values to the next
+            // code with the probability of that over the distance, 2 CODE at most. The largest probability is 1, and has one code.
+            let each = (self.probabilities / CODE * 2.0).min(1.0);
+            flips.add((keys - 1.0) * each, size * (CODE / keys) * (2.0 * CODE));
+        }
+        size
     }
 }
 

@@ -2,7 +2,7 @@
 
 use karat_model::{Checkpoint, Error as ModelError};
 use karat_optimized::{Kernel, Optimized, PatchSets};
-use karat_seam::{Op, OpSpec, Phase};
+use karat_seam::{Op, OpSpec, Phase, Together};
 
 use crate::Result;
 use crate::by_kernel::{KernelSide, Sizes, Tally};
@@ -10,28 +10,34 @@ use crate::job::Job;
 
 /// A patch set with the same by its contracts.
 pub(super) struct Side<'a> {
-    contract: &'a Optimized,
+    contract: (&'a PatchSets, usize),
     runs: Box<dyn Fn(Op, Phase) -> bool + Sync + 'a>,
 }
 
 /// One a patch set; none where nothing of it runs as a kernel.
-pub(super) fn sides<'a>(sets: &'a [Optimized], contracts: Option<&'a [Optimized]>) -> Vec<Option<Side<'a>>> {
-    let side = |(path, contract): (&'a Optimized, &'a Optimized)| {
+pub(super) fn sides<'a>(sets: &'a [Optimized], contracts: Option<&'a PatchSets>) -> Vec<Option<Side<'a>>> {
+    let side = |(i, path): (usize, &'a Optimized)| {
         let any = OpSpec::graph()
             .iter()
             .any(|spec| [Phase::Prefill, Phase::Decode].iter().any(|phase| path.runs_kernel(spec.op, *phase)));
+        let contract = (contracts?, i);
         any.then(|| Side { contract, runs: Box::new(move |op, phase| path.runs_kernel(op, phase)) })
     };
-    match contracts {
-        Some(contracts) => sets.iter().zip(contracts).map(side).collect(),
-        None => sets.iter().map(|_| None).collect(),
-    }
+    sets.iter().enumerate().map(side).collect()
 }
 
 impl Side<'_> {
-    pub(super) fn of<'b>(&'b self, path: &Optimized, checkpoint: &Checkpoint, tally: &'b Tally) -> KernelSide<'b> {
+    /// `runs`: see [`Sizes::new`].
+    pub(super) fn of<'b>(
+        &'b self,
+        path: &Optimized,
+        checkpoint: &Checkpoint,
+        tally: &'b Tally,
+        runs: usize,
+    ) -> KernelSide<'b> {
         let rules = [Phase::Prefill, Phase::Decode].map(|phase| path.numerics(phase));
-        KernelSide { contract: self.contract, runs: &*self.runs, sizes: Sizes::new(checkpoint.config(), rules), tally }
+        let contract: (&dyn Together, usize) = (self.contract.0, self.contract.1);
+        KernelSide { contract, runs: &*self.runs, sizes: Sizes::new(checkpoint.config(), rules, runs), tally }
     }
 }
 

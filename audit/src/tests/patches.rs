@@ -136,6 +136,15 @@ fn a_probe_decides_the_state() {
         ("active", Some(Verdict::Unproven)),
         "active, but not exercised"
     );
+    // One that is claimed to cost nothing changes no bit, and no probe can tell it from stock: that it ran is what counts.
+    let free = PatchSpec { claimed_error: 0.0, ..patch.clone() };
+    let same = outcome(gain(1.001), gain(1.001));
+    let of_free = |calls, seen| row(&free, "official", "stock+fast", calls, Some("inert"), seen);
+    let lossless = of_free(calls, &same);
+    assert_eq!((lossless.state.as_str(), lossless.verdict), ("lossless", Some(Verdict::Pass)));
+    assert_eq!(of_free(calls, &changed).state, "active", "a kernel adds in another order");
+    let unused = of_free(Calls::default(), &same);
+    assert_eq!((unused.state.as_str(), unused.verdict), ("inert", Some(Verdict::Unproven)));
     // A patch that only cuts prompts is told by its steps.
     let exact = PatchSpec { exact: true, ..spec(&[Op::Attend], &[Phase::Prefill], 1e-3) };
     let of = |calls| row(&exact, "official", "stock+fast", calls, None, &changed);

@@ -85,7 +85,9 @@ pub(super) fn does_not_round(taps: &[TapRow]) -> Option<String> {
     let is_under = |row: &&TapRow| {
         let of_stock = row.patch_set == "stock" && row.basis == "raised";
         let is_stock = of_stock || row.basis == "derived" || row.basis == "tighter";
-        let chance = (4.0 * std::f64::consts::FRAC_1_SQRT_2 / row.effective_rows.unwrap_or(1.0).max(1.0).sqrt()).exp();
+        // What chance may do to so few rows: as where tolerances are derived.
+        let c = (4.0 / row.effective_rows.unwrap_or(1.0).max(f64::MIN_POSITIVE)).exp();
+        let chance = c + (c * c - 1.0).sqrt();
         let too_little = |(value, derived): (f64, f64)| derived >= ROUNDS && value < INACTIVE * derived / chance;
         is_stock && row.value.zip(row.derived).is_some_and(too_little)
     };

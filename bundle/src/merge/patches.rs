@@ -36,10 +36,11 @@ fn state(a: &PatchRow, b: &PatchRow) -> String {
     let ran = |row: &PatchRow| row.calls_prefill + row.calls_decode > 0;
     // Not active is what the probe found (the same in each part), else what the rows show: inert before unknown.
     let rank = |row: &PatchRow| match row.state.as_str() {
-        "active" => 3,
+        "active" => 4,
+        "lossless" => 3,
         "inert" => 2,
         "unknown" => 1,
-        _ => 4,
+        _ => 5,
     };
     let best = match (ran(a), ran(b)) {
         (true, false) => a,

@@ -30,11 +30,25 @@ pub const DERIVED: f64 = 1.5;
 /// A path that claims to round and errs by less than this share of a derived error does not round.
 pub const INACTIVE: f64 = 0.3;
 
-/// Factor by which two errors of one size may differ by chance, when so many rows carry the error (the square of the sum
-/// of d² over the sum of d⁴, of rows): each has a relative standard deviation of 1/(2√n), their log-ratio √2 times that;
-/// four of those are allowed, so that among thousands of judged rows none is expected beyond.
+/// Factor by which two errors of one size may differ by chance, when n rows carry the error (the square of the sum
+/// of d² over the sum of d⁴, of rows): each has a relative standard deviation of 1/(2√n), as the root of a sum X of squares with 2n
+/// degrees of freedom has. Of two such, for every 0 < t < 1,
+///
+/// ```text
+/// P(X > f Y) <= E exp(t (X - f Y) / 2) = ((1 - t) (1 + t f))^-n
+/// ```
+///
+/// which at its best t is cosh(u)^-2n with f = exp(2u). The factor is exp(u) where that is exp(-8), the bound's value at four standard
+/// deviations of a normal variable: exp(4/√(2n)) for many rows, and more for a few, of which one alone may be off by any factor.
 pub fn chance(effective_rows: f64) -> f64 {
-    (4.0 * std::f64::consts::FRAC_1_SQRT_2 / effective_rows.max(1.0).sqrt()).exp()
+    let c = (4.0 / effective_rows.max(f64::MIN_POSITIVE)).exp();
+    c + (c * c - 1.0).sqrt()
+}
+
+/// n for [`chance`] of rows that carry an error, each of which has so many values that are free to err: with one alone it is
+/// half a row, since the root of n squares has a relative standard deviation of 1/√(2n).
+pub fn effective_rows(rows: f64, free: usize) -> f64 {
+    if free == 1 { rows / 2.0 } else { rows }
 }
 
 /// rel-L2 of a sum of `k` products of zero mean with an f32 accumulator that rounds to nearest: partial sums grow as √k,

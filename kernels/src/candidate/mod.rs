@@ -19,6 +19,7 @@ use karat_model::checkpoint::Encoding;
 use karat_model::{Checkpoint, Error, Result};
 use karat_optimized::{Attending, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Store};
 
+use crate::audits::SOURCES;
 use crate::cuda::{Compressor, Device, IndexLogits, Loader, Mhc, Mla, Moe, Select};
 use crate::list::{Define, Image};
 use crate::pack::Pack;
@@ -53,16 +54,6 @@ pub(crate) struct Work {
     experts: BTreeMap<String, Moe>,
     project: BTreeMap<String, Compressor>,
 }
-
-/// Sources of the kernels that stand for patches.
-const SOURCES: [&str; 6] = [
-    "optimized/mhc.cu",
-    "optimized/sparse_mla.cu",
-    "optimized/index.cu",
-    "optimized/select.cu",
-    "optimized/grouped_fp4.cu",
-    "optimized/compressor.cu",
-];
 
 impl PatchKernels {
     /// The kernels for a device: from a pack, else from the cache of images, else compiled here by an NVRTC under `root` or of

@@ -1,6 +1,7 @@
-//! Routed experts: one expert decoded at a time, for the rows of all lanes and segments that chose it.
+//! Routed experts: a few decoded at a time, side by side, each once for the rows of all lanes and segments that chose it.
 
 use karat_seam::{Error, Phase, Result};
+use rayon::prelude::*;
 
 use super::Resident;
 use crate::arith::round_rows;
@@ -63,19 +64,37 @@ impl Batch<'_> {
     }
 }
 
+/// Experts that are decoded at a time: one a thread.
+fn at_once() -> usize {
+    rayon::current_num_threads().max(1)
+}
+
 impl Resident<'_> {
-    /// w1, w2 or w3 of one routed expert, in the forms that the batches need.
-    fn expert(&self, e: usize, which: &str, batches: &[Batch<'_>]) -> Result<Linear> {
+    /// Matrices of some routed experts, in the forms that the batches need, decoded side by side.
+    fn decoded<const N: usize>(
+        &self,
+        experts: &[usize],
+        which: [&str; N],
+        batches: &[Batch<'_>],
+    ) -> Result<Vec<[Linear; N]>> {
         let mut products = Vec::new();
         for batch in batches.iter().filter(|b| b.by.is_none()) {
             if !products.contains(&batch.rules.experts) {
                 products.push(batch.rules.experts);
             }
         }
-        self.path.shared.loads.count();
-        let name = format!("{}.ffn.experts.{e}.{which}", super::name_of(self.config(), self.l));
-        let load = || Linear::load(&self.path.checkpoint, &name, &products);
-        self.path.shared.loads.timed(load).map_err(Error::source)
+        let prefix = format!("{}.ffn.experts", super::name_of(self.config(), self.l));
+        let one = |e: &usize| -> Result<[Linear; N]> {
+            let mut made = Vec::with_capacity(N);
+            for which in which {
+                self.path.shared.loads.count();
+                made.push(Linear::load(&self.path.checkpoint, &format!("{prefix}.{e}.{which}"), &products));
+            }
+            let made = made.into_iter().collect::<karat_model::Result<Vec<Linear>>>().map_err(Error::source)?;
+            // One a name.
+            made.try_into().map_err(|_| Error::Request(format!("{prefix}.{e}: not every matrix was decoded")))
+        };
+        self.path.shared.loads.timed(|| experts.par_iter().map(one).collect())
     }
 
     fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
@@ -94,20 +113,21 @@ impl Resident<'_> {
                 None => vec![0.0; batch.idx.len() * inner],
             };
         }
-        for e in self.used(batches) {
-            let (w1, w3) = (self.expert(e, "w1", batches)?, self.expert(e, "w3", batches)?);
-            for batch in batches.iter_mut().filter(|b| b.by.is_none()) {
-                let slots = batch.slots(e);
-                if slots.is_empty() {
-                    continue;
-                }
-                let mut x = Vec::with_capacity(slots.len() * d);
-                slots.iter().for_each(|s| x.extend_from_slice(&batch.x[s / k * d..(s / k + 1) * d]));
-                let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
-                let wt = (batch.rules.route_weight == RouteWeight::BeforeDown).then_some(wt.as_slice());
-                let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, wt);
-                for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
-                    batch.act[slot * inner..(slot + 1) * inner].copy_from_slice(a);
+        for some in self.used(batches).chunks(at_once()) {
+            for (e, [w1, w3]) in some.iter().zip(self.decoded(some, ["w1", "w3"], batches)?) {
+                for batch in batches.iter_mut().filter(|b| b.by.is_none()) {
+                    let slots = batch.slots(*e);
+                    if slots.is_empty() {
+                        continue;
+                    }
+                    let mut x = Vec::with_capacity(slots.len() * d);
+                    slots.iter().for_each(|s| x.extend_from_slice(&batch.x[s / k * d..(s / k + 1) * d]));
+                    let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
+                    let wt = (batch.rules.route_weight == RouteWeight::BeforeDown).then_some(wt.as_slice());
+                    let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, wt);
+                    for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
+                        batch.act[slot * inner..(slot + 1) * inner].copy_from_slice(a);
+                    }
                 }
             }
         }
@@ -121,26 +141,27 @@ impl Resident<'_> {
         // One sum over the experts for each rank that holds a part of their columns.
         let mut sums: Vec<Vec<Vec<f32>>> =
             batches.iter().map(|b| vec![vec![0.0; b.idx.len() / k * d]; b.rules.reduce.count]).collect();
-        for e in self.used(batches) {
-            let w2 = self.expert(e, "w2", batches)?;
-            for (batch, sums) in batches.iter().zip(&mut sums) {
-                let slots = batch.slots(e);
-                if slots.is_empty() || batch.by.is_some() {
-                    continue;
-                }
-                let mut a = Vec::with_capacity(slots.len() * inner);
-                slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
-                let parts = w2.partial_sums(batch.rules.experts, batch.rules, &a, 0..d, batch.rules.reduce.count);
-                for (sum, mut out) in sums.iter_mut().zip(parts) {
-                    if batch.rules.route_weight == RouteWeight::AfterDown {
-                        for (slot, out) in slots.iter().zip(out.chunks_exact_mut(d)) {
-                            out.iter_mut().for_each(|o| *o *= batch.wt[*slot]);
-                        }
+        for some in self.used(batches).chunks(at_once()) {
+            for (e, [w2]) in some.iter().zip(self.decoded(some, ["w2"], batches)?) {
+                for (batch, sums) in batches.iter().zip(&mut sums) {
+                    let slots = batch.slots(*e);
+                    if slots.is_empty() || batch.by.is_some() {
+                        continue;
                     }
-                    round_rows(batch.rules.store.rounds(), &mut out);
-                    for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
-                        let row = &mut sum[slot / k * d..(slot / k + 1) * d];
-                        row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
+                    let mut a = Vec::with_capacity(slots.len() * inner);
+                    slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
+                    let parts = w2.partial_sums(batch.rules.experts, batch.rules, &a, 0..d, batch.rules.reduce.count);
+                    for (sum, mut out) in sums.iter_mut().zip(parts) {
+                        if batch.rules.route_weight == RouteWeight::AfterDown {
+                            for (slot, out) in slots.iter().zip(out.chunks_exact_mut(d)) {
+                                out.iter_mut().for_each(|o| *o *= batch.wt[*slot]);
+                            }
+                        }
+                        round_rows(batch.rules.store.rounds(), &mut out);
+                        for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
+                            let row = &mut sum[slot / k * d..(slot / k + 1) * d];
+                            row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
+                        }
                     }
                 }
             }

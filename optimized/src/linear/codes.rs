@@ -16,6 +16,8 @@ pub(super) struct Codes {
     /// `[rows, ceil(cols / block)]`.
     scales: Vec<f32>,
     block: usize,
+    /// What all values are multiplied by on top: NVFP4's second scale, else 1.
+    factor: f32,
 }
 
 /// A row with zeros up to `width`.
@@ -26,12 +28,17 @@ pub(super) fn pad(row: &[f32], width: usize) -> impl Iterator<Item = f32> {
 impl Codes {
     /// Values without scales.
     pub(super) fn plain(values: Vec<f32>) -> Self {
-        Self { values, scales: Vec::new(), block: 0 }
+        Self { values, scales: Vec::new(), block: 0, factor: 1.0 }
     }
 
     /// True when the weight is stored as codes with scales.
     pub(super) fn scaled(&self) -> bool {
         self.block > 0
+    }
+
+    /// What a product's sums are multiplied by where it leaves this out of the weight.
+    pub(super) fn factor(&self) -> f32 {
+        self.factor
     }
 
     /// Codes and scales as stored.
@@ -42,6 +49,7 @@ impl Codes {
             Dtype::Packed4 => packed(weight.data.bytes),
             _ => values(&weight.data)?,
         };
+        let mut factor = 1.0;
         let (scales, block) = match weight.encoding {
             Encoding::Plain => (Vec::new(), 0),
             Encoding::Fp8Block { block: [block_rows, block_cols] } => {
@@ -54,18 +62,26 @@ impl Codes {
             }
             Encoding::Mxfp4 => (values(scale()?)?, 32),
             Encoding::Nvfp4 => {
-                let global = match &weight.global_scale {
-                    Some(raw) => values(raw)?[0],
-                    None => 1.0,
-                };
-                (values(scale()?)?.into_iter().map(|s| s * global).collect(), 16)
+                if let Some(raw) = &weight.global_scale {
+                    factor = values(raw)?[0];
+                }
+                (values(scale()?)?, 16)
             }
         };
-        Ok(Self { values: codes, scales, block })
+        Ok(Self { values: codes, scales, block, factor })
     }
 
-    /// code * scale, exactly where the scale is a power of two.
+    /// The weight: code * scale, and the factor, which rounds once.
     pub(super) fn dense(&self, cols: usize) -> Cow<'_, [f32]> {
+        let mut out = self.within(cols);
+        if self.factor != 1.0 {
+            out.to_mut().iter_mut().for_each(|v| *v *= self.factor);
+        }
+        out
+    }
+
+    /// code * scale without the factor. Exact for packed codes: E2M1 by E4M3 has at most 6 significant bits, which bf16 holds too.
+    pub(super) fn within(&self, cols: usize) -> Cow<'_, [f32]> {
         if self.block == 0 {
             return Cow::Borrowed(&self.values);
         }
@@ -94,7 +110,7 @@ impl Codes {
         let per = self.block / block;
         let scales = self.scales.chunks_exact(old);
         let scales = scales.flat_map(|row| (0..width / block).map(move |b| row.get(b / per).copied().unwrap_or(0.0)));
-        Ok(Self { values, scales: scales.collect(), block })
+        Ok(Self { values, scales: scales.collect(), block, factor: self.factor })
     }
 
     /// E4M3 codes with one power-of-two scale for each 128 x 128 block: what a converter to an FP8 checkpoint writes.
@@ -114,7 +130,7 @@ impl Codes {
                 }
             }
         }
-        Self { values, scales, block: ACT_BLOCK }
+        Self { values, scales, block: ACT_BLOCK, factor: 1.0 }
     }
 
     /// E4M3 codes with one f32 scale a row: max / 448.
@@ -126,7 +142,7 @@ impl Codes {
             scale
         });
         let scales = scales.collect();
-        Self { values, scales, block: cols }
+        Self { values, scales, block: cols, factor: 1.0 }
     }
 
     /// Packed for products; the rows of `self` may be wider than `cols`.

@@ -4,6 +4,7 @@ mod codes;
 mod decode;
 mod reduce;
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use karat_model::{Checkpoint, Result};
@@ -24,6 +25,8 @@ pub(crate) struct Linear {
     /// Input features.
     pub cols: usize,
     forms: Vec<(Form, Panels)>,
+    /// NVFP4's second scale, which products of stored codes and of bf16 multiply their sums by, as kernels do; else 1.
+    factor: f32,
 }
 
 /// A form in which a weight is resident.
@@ -49,6 +52,15 @@ impl Product {
             Self::Coded(c) => vec![Form::Codes(c.weight)],
         }
     }
+
+    /// True where the weight's form lacks the factor that all its codes share: it is multiplied in behind the sum.
+    fn leaves_factor(self) -> bool {
+        match self {
+            Self::Bf16 => true,
+            Self::Coded(c) => c.weight == WeightCodes::Stored,
+            Self::F32 | Self::Tf32 | Self::Terms(_) => false,
+        }
+    }
 }
 
 impl Linear {
@@ -66,19 +78,23 @@ impl Linear {
     }
 
     fn make(codes: &Codes, rows: usize, cols: usize, products: &[Product]) -> Result<Self> {
-        let mut out = Self { rows, cols, forms: Vec::new() };
-        let dense = codes.dense(cols);
+        let mut out = Self { rows, cols, forms: Vec::new(), factor: codes.factor() };
+        let whole = OnceCell::new();
+        let dense = || whole.get_or_init(|| codes.dense(cols));
         for product in products {
             for form in product.forms(codes.scaled()) {
                 if out.forms.iter().all(|(f, _)| *f != form) {
                     let panels = match form {
-                        Form::F32 => Panels::pack(&dense, cols),
-                        Form::Tf32 => Panels::pack(&dense.iter().map(|v| tf32(*v)).collect::<Vec<f32>>(), cols),
-                        Form::Bf16 => Panels::pack(&dense.iter().map(|v| bf16(*v)).collect::<Vec<f32>>(), cols),
-                        Form::Term(n) => Panels::pack(&term(&dense, n), cols),
+                        Form::F32 => Panels::pack(dense(), cols),
+                        Form::Tf32 => Panels::pack(&dense().iter().map(|v| tf32(*v)).collect::<Vec<f32>>(), cols),
+                        Form::Bf16 => {
+                            let within = codes.within(cols);
+                            Panels::pack(&within.iter().map(|v| bf16(*v)).collect::<Vec<f32>>(), cols)
+                        }
+                        Form::Term(n) => Panels::pack(&term(dense(), n), cols),
                         Form::Codes(WeightCodes::Stored) => codes.aligned(cols)?.pack(cols),
-                        Form::Codes(WeightCodes::Fp8Blocks) => Codes::fp8_blocks(&dense, cols).pack(cols),
-                        Form::Codes(WeightCodes::Fp8Rows) => Codes::fp8_rows(&dense, cols).pack(cols),
+                        Form::Codes(WeightCodes::Fp8Blocks) => Codes::fp8_blocks(dense(), cols).pack(cols),
+                        Form::Codes(WeightCodes::Fp8Rows) => Codes::fp8_rows(dense(), cols).pack(cols),
                     };
                     out.forms.push((form, panels));
                 }
@@ -186,6 +202,9 @@ impl Linear {
                     out.iter_mut().zip(&part).for_each(|(o, p)| *o += p);
                 }
             }
+        }
+        if self.factor != 1.0 && how.leaves_factor() {
+            out.iter_mut().for_each(|o| *o *= self.factor);
         }
     }
 }

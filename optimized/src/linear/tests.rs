@@ -101,6 +101,77 @@ fn nvfp4(row: &[f32]) -> Vec<f32> {
     row.chunks(16).flat_map(block).collect()
 }
 
+/// A stored NVFP4 weight by the format's definition, in f64: code * scale without the second scale, and that.
+fn stored_nvfp4(weight: &karat_model::checkpoint::Weight<'_>) -> (Vec<f64>, f64) {
+    const E2M1: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let codes = weight.data.bytes.iter().flat_map(|b| [b & 15, b >> 4]);
+    let scales = weight.scale.as_ref().unwrap().bytes;
+    let scale = |code: u8| match (i32::from(code >> 3 & 15), f64::from(code & 7)) {
+        (0, m) => m * 2f64.powi(-9),
+        (e, m) => (1.0 + m / 8.0) * 2f64.powi(e - 7),
+    };
+    let value =
+        |(i, c): (usize, u8)| E2M1[usize::from(c & 7)] * scale(scales[i / 16]) * if c & 8 == 0 { 1.0 } else { -1.0 };
+    let global = weight.global_scale.as_ref().unwrap().bytes;
+    (codes.enumerate().map(value).collect(), f64::from(f32::from_le_bytes(global.try_into().unwrap())))
+}
+
+/// The second scale is behind the sum, and nothing of the weight is rounded: what is left is an f32 sum's own error. A weight that
+/// holds the second scale, rounded to bf16, is much farther away.
+#[test]
+fn the_second_scale_of_nvfp4_is_multiplied_in_behind_the_sum() {
+    use karat_model::new::{Experts, Geometry, new_model_with};
+    let rules = Stock::None.profile().numerics;
+    let checkpoint = Checkpoint::from_memory("made", new_model_with(Geometry::Mini, 4, Experts::Nvfp4)).unwrap();
+    let fp4 = Product::Coded(Coded { weight: WeightCodes::Stored, act: ActCodes::Nvfp4 });
+    for name in ["layers.1.ffn.experts.2.w1", "layers.1.ffn.experts.2.w2"] {
+        let weight = checkpoint.linear(name).unwrap();
+        let (inside, global) = stored_nvfp4(&weight);
+        assert_ne!(global.log2().fract(), 0.0, "a power of two would not tell");
+        let k = weight.cols;
+        let x: Vec<f32> = self::weight(3, k).into_iter().map(bf16).collect();
+        let all = [Product::Bf16, fp4, Product::F32];
+        let linear = Linear::load(&checkpoint, name, &all).unwrap();
+        let wide = |x: &[f32], w: &[f64]| -> Vec<(f64, f64)> {
+            let sum = |x: &[f32], w: &[f64]| {
+                let terms = x.iter().zip(w).map(|(x, w)| f64::from(*x) * w);
+                terms.fold((0.0, 0.0), |(sum, size), t| (sum + t, size + t.abs()))
+            };
+            x.chunks(k).flat_map(|x| w.chunks(k).map(move |w| sum(x, w))).collect()
+        };
+        let quantised: Vec<f32> = x.chunks(k).flat_map(nvfp4).collect();
+        for (product, x_read) in [(Product::Bf16, &x), (fp4, &quantised), (Product::F32, &x)] {
+            let right = wide(x_read, &inside);
+            let check = |out: &[f32], most: f64| {
+                out.iter()
+                    .zip(&right)
+                    .all(|(o, (sum, size))| (f64::from(*o) - sum * global).abs() <= size * global * most)
+            };
+            assert!(check(&linear.apply(product, &rules, &x), 1e-6), "{name} {product:?}");
+            let parts = Parts { count: 2, store: Store::F32, order: Order::Ascending };
+            assert!(check(&linear.apply_parts(product, &rules, parts, &x), 1e-6), "{name} {product:?} in parts");
+        }
+        // What an earlier contract was: the whole weight in bf16.
+        let rounded: Vec<f32> = inside.iter().map(|v| bf16((v * global) as f32)).collect();
+        let dense = Linear::dense(rounded, k, &[Product::F32]).unwrap();
+        let (old, right) = (dense.apply(Product::F32, &rules, &x), wide(&x, &inside));
+        let apart = old.iter().zip(&right).map(|(o, (sum, _))| (f64::from(*o) - sum * global).powi(2)).sum::<f64>();
+        let size = right.iter().map(|(sum, _)| (sum * global).powi(2)).sum::<f64>();
+        assert!((apart / size).sqrt() > 5e-4, "{:e}", (apart / size).sqrt());
+    }
+}
+
+/// Every E2M1 code times every E4M3 scale is a bf16 value.
+#[test]
+fn packed_codes_times_e4m3_scales_are_exact_in_bf16() {
+    for code in 0..16u8 {
+        for scale in (0..=255u8).filter(|c| c & 0x7f != 0x7f) {
+            let v = f64::from(packed(&[code])[0]) * f64::from(e4m3_value(scale));
+            assert_eq!(f64::from(bf16(v as f32)), v, "{code} {scale}");
+        }
+    }
+}
+
 /// Codes whose rows are no whole blocks are padded: the result is that of the values quantised here by definition.
 #[test]
 fn coded_products_are_those_of_the_quantised_values() {

@@ -21,8 +21,8 @@ pub(super) static PATCH: Patch = Patch {
         Claim {
             error: 1.7e-3,
             metric: "rel-L2 of rows and gate scores",
-            source: "one bf16 rounding (out=bf16)",
-            given: &[],
+            source: "one bf16 rounding",
+            given: &[("out", &["bf16"])],
         },
     ],
     env_aliases: &["bf16 F.linear in place of fp32 F.linear (claimed to be lossless)"],

@@ -1,11 +1,10 @@
 //! `nvfp4-moe`: routed experts by an NVFP4 kernel.
 //!
-//! Contract: `act=bf16` (w4a16) multiplies the dequantised weight, rounded to bf16, with activations rounded to bf16. The weight is
-//! exact in bf16 where its second scale is a power of two. Elsewhere this contract is wrong: kernels multiply by that scale behind
-//! the sum, and are 2.5e-3 to 4.3e-3 from it (measured on an H200; docs/kernels.md). Not cured yet.
+//! Contract: `act=bf16` (w4a16) multiplies E2M1 codes by their E4M3 scales, exact in bf16 (6 significant bits), with activations
+//! rounded to bf16, and the f32 sum by the matrix's second scale, as kernels do (`kernels/cuda/optimized/grouped_fp4.cu`).
 //! `act=fp4` (w4a4) quantises the activations to E2M1 with an E4M3 scale for 16 channels and one f32 scale a row, and
-//! sums blocks of 16 in f32. The weight keeps its stored codes: golden of an NVFP4 checkpoint is its dequantised bytes
-//! (spec 2.12, D12).
+//! sums blocks of 16 in f32; the weight's second scale is behind that sum too. The weight keeps its stored codes: golden of an
+//! NVFP4 checkpoint is its dequantised bytes (spec 2.12, D12).
 
 use karat_seam::Op;
 

@@ -155,6 +155,11 @@ fn a_claim_about_an_option_counts_where_the_option_is_in_force() {
     assert_eq!(claimed("mxfp4-moe"), 2.4e-3);
     assert_eq!(claimed("mxfp4-moe:act=mxfp8"), 3.6e-2);
     assert_eq!(claimed("mxfp4-moe:act=fp8"), 3.6e-2);
+    assert_eq!(
+        (claimed("bf16-gemm"), claimed("bf16-gemm:out=f32")),
+        (1.7e-3, 0.0),
+        "f32 rows of bf16 values lose nothing"
+    );
     assert_eq!(claimed("mma-sparse-mla:splits=2"), 6.7e-3, "no claim of this patch is about an option");
     assert_eq!(claimed("exact-split-mhc"), 1e-6);
     assert_eq!(claimed("exact-split-mhc:terms=1"), 1.7e-3, "one term is bf16-mhc");
