@@ -31,6 +31,7 @@ mod layer;
 mod lockstep;
 mod logits;
 mod mtp;
+mod op;
 mod outputs;
 mod own_error;
 mod own_ops;
@@ -71,6 +72,9 @@ pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use logits::logits;
 pub use patch_rows::Calls;
+pub use op::{
+    Answer, Judged, OpJob, OpRow, Operands, Side, Sides as OpSides, first_layer, op_named, op_names, read_answer,
+};
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};

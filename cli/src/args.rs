@@ -6,7 +6,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::{Computing, Patching};
 use crate::examples;
-use crate::later::Later;
 
 /// Exit codes, for `--help`.
 const EXIT: &str = "Exit codes: 0 pass, 1 fail, 2 arguments, 3 unreadable input, 4 unproven (nothing compared, other \
@@ -77,6 +76,10 @@ pub(crate) enum Command {
     /// needed (exit 0 equal or within the thresholds, 1 not, 4 nothing in common)
     #[command(after_help = examples::DIFF)]
     Diff(Diff),
+    /// Compare a kernel with golden and a contract on the same operands of one op (exit 0 within what the contract costs, 1 not,
+    /// 75 the kernel gave no result)
+    #[command(after_help = examples::OP)]
+    Op(crate::cmd::op::Op),
     /// Look at, make, check and compare checkpoints
     #[command(after_help = examples::MODEL)]
     Model {
@@ -84,6 +87,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Model,
     },
+    /// Speed beside error: each kernel next to its peers and the device's ceilings, and what its error bought
+    #[command(after_help = examples::BENCH)]
+    Bench(crate::cmd::bench::Bench),
     /// Check this machine and run a short self-test
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
@@ -104,8 +110,6 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: crate::cmd::completions::Shell,
     },
-    #[command(flatten)]
-    Later(Later),
 }
 
 /// `karat audit`.

@@ -69,7 +69,7 @@ impl Sizes {
     }
 
     /// rel-L2 that a kernel's result may be off its contract's, on the same operands; 0 for decisions.
-    pub(super) fn tolerance(&self, tap: Tap, phase: Phase) -> f64 {
+    pub(crate) fn tolerance(&self, tap: Tap, phase: Phase) -> f64 {
         let rules = self.rules(phase);
         match tap {
             Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => sums(self.streams),

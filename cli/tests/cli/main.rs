@@ -15,6 +15,7 @@ mod gate;
 mod import;
 mod isolate;
 mod machines;
+mod op;
 mod recall;
 mod report;
 mod support;
