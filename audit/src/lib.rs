@@ -71,10 +71,10 @@ pub use isolate::{Isolate, StepRun, Suspect, Synthesis, isolate};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use logits::logits;
-pub use patch_rows::Calls;
 pub use op::{
     Answer, Judged, OpJob, OpRow, Operands, Side, Sides as OpSides, first_layer, op_named, op_names, read_answer,
 };
+pub use patch_rows::Calls;
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};

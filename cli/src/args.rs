@@ -203,6 +203,17 @@ pub(crate) enum PathName {
     Optimized,
 }
 
+/// What `karat trace` keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Capture {
+    /// Values.
+    Full,
+    /// A line a row.
+    Sketch,
+    /// Nothing.
+    Off,
+}
+
 /// `karat recall`.
 #[derive(Debug, Args)]
 pub(crate) struct Recall {
@@ -307,9 +318,13 @@ pub(crate) struct Trace {
     /// Record N positions of each sequence at equal distances and the KV pages that they read, for a query-sampled audit
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<u32>,
+    /// What is kept of each row: full (its values), sketch (norm, largest value, 16 signed sums, hash: 96 bytes), or off (nothing: the
+    /// run alone, to be timed)
+    #[arg(long, value_enum, default_value_t = Capture::Full, conflicts_with = "sample")]
+    pub(crate) capture: Capture,
     /// The new trace folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "capture")]
+    pub(crate) out: Option<PathBuf>,
     /// Where golden is computed.
     #[command(flatten)]
     pub(crate) computing: Computing,

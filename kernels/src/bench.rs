@@ -86,9 +86,17 @@ fn shape(words: &str) -> String {
     words.split(", ").filter(own).collect::<Vec<_>>().join(", ")
 }
 
-/// Rows of an evidence file, by operation and shape in its order.
+/// Rows of an evidence file, those of one operation and shape together, in its order.
 pub fn table(evidence: &Evidence) -> Vec<BenchRow> {
     let mut rows: Vec<BenchRow> = evidence.speed.iter().map(|row| of(evidence, row)).collect();
+    let mut order: Vec<(String, String)> = Vec::new();
+    for row in &rows {
+        let key = (row.operation.clone(), row.shape.clone());
+        if !order.contains(&key) {
+            order.push(key);
+        }
+    }
+    rows.sort_by_key(|row| order.iter().position(|(op, shape)| *op == row.operation && *shape == row.shape));
     let mut least: BTreeMap<(String, String), (String, f64, f64)> = BTreeMap::new();
     for row in &rows {
         let (Some(error), true) = (row.error, row.image != "select") else { continue };

@@ -19,6 +19,8 @@ pub mod list;
 pub mod pack;
 mod probe;
 mod source;
+#[cfg(feature = "cuda")]
+pub mod suite;
 
 pub use probe::probe;
 pub use source::{digest, sources};

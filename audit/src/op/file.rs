@@ -103,7 +103,8 @@ impl Operands {
             if theirs != ours {
                 let at = |e: Message| e.at(format!("tensor {name}")).at(&self.label);
                 let what = format!("is not the weight of layer {} of {}", job.layer, job.checkpoint.label());
-                let hint = "name the model that the operands were taken from (--model DIR), and their layer (--layer N)";
+                let hint =
+                    "name the model that the operands were taken from (--model DIR), and their layer (--layer N)";
                 let shown = |t: &Tensor| format!("{} {:?}", t.data.dtype(), t.shape);
                 let error = Message::input(what).expected(shown(&ours)).found(shown(&theirs)).hint(hint);
                 return Err(at(if theirs.shape == ours.shape && theirs.data.dtype() == ours.data.dtype() {
@@ -172,7 +173,9 @@ fn operand(tap: Tap, tensor: Tensor) -> std::result::Result<Tensor, Message> {
             // A score that is hidden is the one infinity that has a meaning.
             let fits = |v: &f32| v.is_finite() || (tap == Tap::AttnIndexScore && *v == f32::NEG_INFINITY);
             if let Some(at) = v.iter().position(|v| !fits(v)) {
-                return Err(Message::input("an operand holds what is no number").at(format!("value {at}")).found(v[at]));
+                return Err(Message::input("an operand holds what is no number")
+                    .at(format!("value {at}"))
+                    .found(v[at]));
             }
             Data::F32(v)
         }

@@ -221,7 +221,10 @@ impl Sides {
         let (found, noise) = match tap {
             // Entries are chosen among the scores that all sides were given.
             Tap::AttnSelected => (discrete::entries(tap.name(), right, made, None)?, 0.0),
-            _ => (discrete::experts(tap.name(), right, made, scores.as_ref().map(|(s, _)| s))?, scores.as_ref().map_or(0.0, |(_, n)| *n)),
+            _ => (
+                discrete::experts(tap.name(), right, made, scores.as_ref().map(|(s, _)| s))?,
+                scores.as_ref().map_or(0.0, |(_, n)| *n),
+            ),
         };
         let changed = found.rows_changed();
         let margin = found.flips.iter().filter_map(|flip| flip.margin).reduce(f64::max);
@@ -283,7 +286,8 @@ impl Sides {
 
 /// Weights in another side's slots: a row that chose other experts is that side's own, so that it counts among decisions alone.
 fn in_slots((idx, wt): (&Tensor, &Tensor), (of, like): (&Tensor, &Tensor)) -> Option<Tensor> {
-    let (Data::I64(idx), Data::F32(wt), Data::I64(of), Data::F32(own)) = (&idx.data, &wt.data, &of.data, &like.data) else {
+    let (Data::I64(idx), Data::F32(wt), Data::I64(of), Data::F32(own)) = (&idx.data, &wt.data, &of.data, &like.data)
+    else {
         return None;
     };
     let k = like.width().max(1);

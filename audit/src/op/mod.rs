@@ -91,10 +91,5 @@ pub fn first_layer(checkpoint: &Checkpoint, op: Op) -> Result<u16> {
     Ok((0..layers).find(|l| file::reads(checkpoint, *l, op).is_some()).ok_or_else(none)?)
 }
 
-/// `[S,...]` in words of a tap: shape and meaning.
-pub fn tap_about(tap: Tap) -> &'static str {
-    tap.about()
-}
-
 #[cfg(test)]
 mod tests;

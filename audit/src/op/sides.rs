@@ -6,7 +6,7 @@ use karat_model::Error as Message;
 use karat_optimized::{History, Numerics, Optimized, Plan};
 use karat_reference::{Golden, Mode};
 use karat_seam::{
-    Data, Error as SeamError, Layer, Op, Path as _, Phase, Requests, RowId, Sequence, Span, SpanKind, Tap, Tensor, Turn,
+    Data, Error as SeamError, Layer, Op, Path, Phase, Requests, RowId, Sequence, Span, SpanKind, Tap, Tensor, Turn,
 };
 
 use super::{OpJob, Operands, file};
@@ -41,19 +41,7 @@ impl Sides {
     pub fn run(job: &OpJob, operands: &Operands) -> Result<Self> {
         let config = job.checkpoint.config();
         let name = job.op.spec().name;
-        let layers = config.layers.len();
-        if usize::from(job.layer) >= layers {
-            let error = Message::usage("no such layer").at("--layer").expected(format!("0 to {}", layers - 1));
-            return Err(error.found(job.layer).into());
-        }
-        let Some(reads) = file::reads(&job.checkpoint, job.layer, job.op) else {
-            let has: Vec<String> = (0..layers as u16)
-                .filter(|l| file::reads(&job.checkpoint, *l, job.op).is_some())
-                .map(|l| l.to_string())
-                .collect();
-            let error = Message::usage(format!("layer {} has no op {name}", job.layer)).at("--layer");
-            return Err(error.expected(if has.is_empty() { "another op".into() } else { has.join(", ") }).into());
-        };
+        let reads = job.check()?;
         for tap in &reads {
             if operands.tensor(*tap).is_none() {
                 let error = Message::input(format!("op {name} needs an operand that is not there")).at(&operands.label);
@@ -61,7 +49,6 @@ impl Sides {
                 return Err(error.expected(format!("operand.{} {}", tap.name(), tap.about())).hint(hint).into());
             }
         }
-        check_patches(job)?;
         let is_hashed = job.op == Op::Route && config.is_hash_layer(usize::from(job.layer));
         if is_hashed && operands.ids.is_empty() {
             let error = Message::input(format!("layer {} chooses experts by token id", job.layer)).at(&operands.label);
@@ -69,7 +56,7 @@ impl Sides {
         }
         let whole = Whole::of(job, operands)?;
         let requests = whole.requests(job, operands);
-        let run = |path: &dyn karat_seam::Path, given: &[(Tap, Tensor)]| -> Result<Vec<(Tap, Tensor)>> {
+        let run = |path: &dyn Path, given: &[(Tap, Tensor)]| -> Result<Vec<(Tap, Tensor)>> {
             let layer: Box<dyn Layer + '_> = path.layer(job.layer)?;
             let made = layer.op(job.op, given, &whole.rows).map_err(|e| told(e, operands))?;
             Ok(made.into_iter().map(|(tap, tensor)| (tap, whole.kept(tap, tensor))).collect())
@@ -98,23 +85,37 @@ impl Sides {
     }
 }
 
-/// Patches must be known, and one of them must act here.
-fn check_patches(job: &OpJob) -> Result<()> {
-    let plan = Plan { stock: job.stock, patches: job.patches.clone(), history: History::Cold };
-    plan.check()?;
-    let specs = crate::specs(&job.patches);
-    if !specs.is_empty() && !acts(job) {
-        let (names, phase) = (job.patches.join(", "), job.phase.name());
-        let acting: Vec<&str> = karat_optimized::patches()
-            .iter()
-            .filter(|p| p.ops.contains(&job.op) && p.phases.contains(&job.phase))
-            .map(|p| p.name)
-            .collect();
-        let expected = if acting.is_empty() { "none: no patch does".to_string() } else { acting.join(", ") };
-        let what = format!("no patch of {names} changes {} in {phase}", job.op.spec().name);
-        return Err(Message::usage(what).at("--patches").expected(expected).into());
+impl OpJob {
+    /// Taps that the op reads in its layer.
+    ///
+    /// # Errors
+    /// Usage: no such layer, a layer without the op, patches that are not known, or none that acts on the op in the phase.
+    pub fn check(&self) -> Result<Vec<Tap>> {
+        let (name, layers) = (self.op.spec().name, self.checkpoint.config().layers.len());
+        if usize::from(self.layer) >= layers {
+            let error = Message::usage("no such layer").at("--layer").expected(format!("0 to {}", layers - 1));
+            return Err(error.found(self.layer).into());
+        }
+        let has = |l: u16| file::reads(&self.checkpoint, l, self.op);
+        let Some(reads) = has(self.layer) else {
+            let others: Vec<String> = (0..layers as u16).filter(|l| has(*l).is_some()).map(|l| l.to_string()).collect();
+            let error = Message::usage(format!("layer {} has no op {name}", self.layer)).at("--layer");
+            return Err(error.expected(if others.is_empty() { "another op".into() } else { others.join(", ") }).into());
+        };
+        Plan { stock: self.stock, patches: self.patches.clone(), history: History::Cold }.check()?;
+        if !self.patches.is_empty() && !acts(self) {
+            let (names, phase) = (self.patches.join(", "), self.phase.name());
+            let acting: Vec<&str> = karat_optimized::patches()
+                .iter()
+                .filter(|p| p.ops.contains(&self.op) && p.phases.contains(&self.phase))
+                .map(|p| p.name)
+                .collect();
+            let expected = if acting.is_empty() { "none: no patch does".to_string() } else { acting.join(", ") };
+            let what = format!("no patch of {names} changes {name} in {phase}");
+            return Err(Message::usage(what).at("--patches").expected(expected).into());
+        }
+        Ok(reads)
     }
-    Ok(())
 }
 
 /// True when a named patch changes the op in the phase.
@@ -132,7 +133,8 @@ fn bias(job: &OpJob) -> Result<Option<Vec<f32>>> {
 fn told(error: SeamError, operands: &Operands) -> crate::Error {
     match error {
         SeamError::Shape { .. } | SeamError::Dtype { .. } | SeamError::Request(_) | SeamError::Unsupported { .. } => {
-            let hint = "the shapes are those of the model: name the one that the operands were taken from (--model DIR)";
+            let hint =
+                "the shapes are those of the model: name the one that the operands were taken from (--model DIR)";
             Message::input(error.to_string()).at(&operands.label).hint(hint).into()
         }
         other => other.into(),
@@ -156,7 +158,10 @@ impl Whole {
         let last = operands.positions[n - 1] as usize;
         if last >= config.max_position_embeddings {
             let most = config.max_position_embeddings;
-            return Err(fail("a position is past the model's context".into()).expected(format!("under {most}")).found(last).into());
+            return Err(fail("a position is past the model's context".into())
+                .expected(format!("under {most}"))
+                .found(last)
+                .into());
         }
         let as_given = |rows| Self { rows, given: operands.given.clone(), places: None };
         let cold = operands.positions.iter().enumerate().all(|(i, p)| *p as usize == i);

@@ -16,9 +16,22 @@ use crate::output::{self, json_number};
 /// `karat bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Show what was measured on another machine, e.g. kernels/evidence/nvidia-h200.json
-    #[arg(long, value_name = "FILE")]
+    /// Show what was measured before, perhaps elsewhere, e.g. kernels/evidence/nvidia-h200.json. Without it the GPU of this machine is
+    /// measured, where this karat has CUDA
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pack", "peers", "seeds", "out"])]
     evidence: Option<PathBuf>,
+    /// Compiled kernels, from cargo xtask kernels build
+    #[arg(long, value_name = "DIR")]
+    pack: Option<PathBuf>,
+    /// Python script that times PyTorch beside them: kernels/peers/torch_peers.py of the sources; no peers without it
+    #[arg(long, value_name = "FILE")]
+    peers: Option<PathBuf>,
+    /// Seeds of each kernel's errors
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Keep what was measured, for --evidence
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     /// A bundle of karat audit: what each patch adds to the whole model beside what its kernel errs
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
@@ -28,14 +41,10 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn run(args: &Bench, globals: Globals) -> Result<u8> {
-    let Some(path) = &args.evidence else {
-        return Err(Failure::usage(format!(
-            "no GPU is measured by this program ({}): `cargo xtask gpu-suite` makes a folder that measures one; \
-             karat bench --evidence FILE shows what it brought back",
-            karat_kernels::probe()
-        )));
+    let (evidence, broken) = match &args.evidence {
+        Some(path) => (Evidence::read(path)?, Vec::new()),
+        None => measure(args, globals)?,
     };
-    let evidence = Evidence::read(path)?;
     let audit = args.bundle.as_deref().map(karat_bundle::read).transpose()?;
     let word = args.filter.as_deref().unwrap_or_default();
     let has = |row: &BenchRow| {
@@ -43,14 +52,62 @@ pub(crate) fn run(args: &Bench, globals: Globals) -> Result<u8> {
     };
     let rows: Vec<BenchRow> = table(&evidence).into_iter().filter(has).collect();
     if rows.is_empty() {
-        return Err(Failure::usage(format!("--filter {word}: no row of {} holds that", path.display())));
+        return Err(Failure::usage(format!("--filter {word}: no row holds that")));
     }
     if globals.json {
         output::json(&as_json(&evidence, &rows, audit.as_ref()));
     } else {
         output::page(&text(&evidence, &rows, audit.as_ref()));
     }
-    Ok(0)
+    if !broken.is_empty() {
+        return Err(Failure::retry(&format!("parts without a result, or not all of it: {}", broken.join("; "))));
+    }
+    Ok(u8::from(args.evidence.is_none() && !evidence.correct()))
+}
+
+/// Measures the GPU of this machine. Gives the parts that failed, with the reason.
+#[cfg(feature = "cuda")]
+fn measure(args: &Bench, globals: Globals) -> Result<(Evidence, Vec<String>)> {
+    use karat_kernels::cuda::Device;
+    use karat_kernels::pack::Pack;
+    use karat_kernels::suite::{Part, Suite, part_names};
+    let device =
+        Device::open().map_err(|e| Failure::usage(format!("karat bench: {e}; --evidence FILE needs no GPU")))?;
+    let Some(pack) = &args.pack else {
+        return Err(Failure::usage("karat bench: --pack DIR is needed, what `cargo xtask kernels build` made"));
+    };
+    let date = super::gate::now().to_string();
+    let mut suite = Suite::new(device, Pack::open(pack)?, args.peers.as_deref(), date, args.seeds)?;
+    let word = args.filter.as_deref().unwrap_or_default();
+    let narrows = part_names().any(|name| name.contains(word));
+    let wants = |name: &str| name == "ceilings" || !narrows || name.contains(word);
+    let mut broken = Vec::new();
+    let mut show = |part: &Part<'_>| {
+        if let Some(error) = &part.error {
+            broken.push(format!("{}: {error}", part.name));
+        }
+        if !globals.quiet {
+            output::stderr(&format!("{}: {:.1} s", part.name, part.took.as_secs_f64()));
+        }
+        Ok(())
+    };
+    suite.run(&wants, &mut show)?;
+    if let Some(path) = &args.out {
+        let failed =
+            |e: String| Failure::retry(&format!("{}: what was measured can't be written: {e}", path.display()));
+        let text = serde_json::to_string_pretty(&suite.evidence).map_err(|e| failed(e.to_string()))?;
+        std::fs::write(path, text + "\n").map_err(|e| failed(e.to_string()))?;
+    }
+    Ok((suite.evidence, broken))
+}
+
+/// This program measures no GPU.
+#[cfg(not(feature = "cuda"))]
+fn measure(_: &Bench, _: Globals) -> Result<(Evidence, Vec<String>)> {
+    Err(Failure::usage(
+        "karat bench: this build has no CUDA; `cargo build --release -p karat-cli --features cuda` makes one that measures the GPU of \
+         its machine; --evidence FILE shows what was measured elsewhere",
+    ))
 }
 
 /// Where, when and beside what.
@@ -62,7 +119,13 @@ fn origin(evidence: &Evidence) -> String {
     format!(
         "measured on {} ({}, {} multiprocessors, driver API {}), {}, {beside}\nceilings of that run: copy {} TB/s, mma.sync {} \
          TFLOP/s\n",
-        Plain(&d.name), Plain(&d.arch), d.processors, d.driver, Plain(&evidence.date), rate("copy_tb_s"), rate("mma_tflop_s"),
+        Plain(&d.name),
+        Plain(&d.arch),
+        d.processors,
+        d.driver,
+        Plain(&evidence.date),
+        rate("copy_tb_s"),
+        rate("mma_tflop_s"),
     )
 }
 
@@ -109,14 +172,20 @@ fn line(row: &BenchRow) -> String {
     let share = |v: Option<f64>| v.map_or_else(|| "-".to_string(), |v| format!("{:.0}%", 100.0 * v));
     let number = |v: Option<f64>| v.map_or_else(|| "-".to_string(), |v| format!("{v:.1e}"));
     let times = row.quickest().map_or_else(|| "-".to_string(), |p| format!("{:.2}", p.2));
-    let bought = row.bought().map_or_else(|| "-".to_string(), |b| if b < 1e4 { format!("{b:.2}") } else { format!("{b:.0e}") });
+    let bought =
+        row.bought().map_or_else(|| "-".to_string(), |b| if b < 1e4 { format!("{b:.2}") } else { format!("{b:.0e}") });
     let exact = row.exact.as_ref().map_or_else(String::new, |(image, times, error)| {
         format!("{times:.2} times {} for {} instead of {error:.1e}", Plain(image), number(row.error))
     });
-    format!(
-        "  {:<18} {:>9.1} {:>5} {:>5} {:>8} {times:>8} {bought:>9}  {exact}\n",
-        Plain(&row.image).to_string(), row.us, share(row.of_copy), share(row.of_mma), number(row.error)
-    )
+    let line = format!(
+        "  {:<18} {:>9.1} {:>5} {:>5} {:>8} {times:>8} {bought:>9}  {exact}",
+        Plain(&row.image).to_string(),
+        row.us,
+        share(row.of_copy),
+        share(row.of_mma),
+        number(row.error)
+    );
+    format!("{}\n", line.trim_end())
 }
 
 /// A line a patch: the least and the most that it brings over the quickest peer, beside what it errs alone and in the model.
@@ -155,7 +224,9 @@ fn as_json(evidence: &Evidence, rows: &[BenchRow], bundle: Option<&Bundle>) -> V
         let peers: Vec<Value> = row
             .peers
             .iter()
-            .map(|(name, us, times)| json!({"peer": name, "us": json_number(*us), "times_as_fast": json_number(*times)}))
+            .map(
+                |(name, us, times)| json!({"peer": name, "us": json_number(*us), "times_as_fast": json_number(*times)}),
+            )
             .collect();
         let exact = row.exact.as_ref();
         json!({

@@ -91,6 +91,7 @@ pub(crate) fn run(args: &Op, globals: Globals) -> Result<u8> {
     let patches = patch_list(Some(args.patches.as_deref().unwrap_or("none")), &[])?;
     let threads = globals.threads();
     let job = OpJob { checkpoint: source.checkpoint, op, layer, stock, patches, phase, threads };
+    job.check()?;
     let operands = match read {
         Some((operands, _)) => operands,
         None => Operands::seeded(&job, args.rows as usize, args.seed)?,

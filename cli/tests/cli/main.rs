@@ -1,6 +1,7 @@
 //! The command line as a user types it: arguments in; stdout, stderr and exit code out.
 
 mod audit;
+mod bench;
 mod bisect;
 mod broken;
 mod cache;

@@ -54,8 +54,7 @@ fn prepared() -> (tempfile::TempDir, Tensors) {
     (dir, tensors)
 }
 
-const BASE: [&str; 8] =
-    ["op", "attn.norm", "--model", "mini", "--inputs", "op.safetensors", "--stock", "none"];
+const BASE: [&str; 8] = ["op", "attn.norm", "--model", "mini", "--inputs", "op.safetensors", "--stock", "none"];
 
 fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&BASE[..], more].concat()
@@ -65,7 +64,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn a_kernel_that_is_right_passes_and_one_that_is_not_fails() {
     let (dir, tensors) = prepared();
     let at = |name: &str| dir.path().join(name);
-    for kernel in ["cp good.safetensors {out}", "test -s {in} && cp good.safetensors {out}"] {
+    for kernel in ["cp good.safetensors {out} # {in}", "test -s {in} && cp good.safetensors {out}"] {
         let ran = karat(dir.path(), &with(&["--exec", kernel, "--json"])).expect(0).json();
         assert_eq!((ran["verdict"].as_str(), ran["results"][0]["against"].as_str()), (Some("pass"), Some("golden")));
         assert!(ran["results"][0]["rel_l2"].as_f64().unwrap() < 2e-7, "f64 by hand against golden: {ran}");
@@ -107,15 +106,13 @@ fn a_command_that_gives_no_result_is_infra_with_one_message() {
     let (dir, _) = prepared();
     write(&dir.path().join("shape.safetensors"), "attn.in", &[2, 2], &[0.0; 4]);
     write(&dir.path().join("name.safetensors"), "attn.out", &[2, 2], &[0.0; 4]);
-    let integers: Vec<u8> = vec![0; 20 * 64 * 8];
     let width = read(&dir.path().join("op.safetensors")).0["weight.norm"].0[0];
     let bytes = vec![0u8; 20 * width * 8];
     let view = TensorView::new(Dtype::I64, vec![20, width], &bytes).unwrap();
     serialize_to_file([("attn.in", view)], None, &dir.path().join("dtype.safetensors")).unwrap();
-    drop(integers);
     for (kernel, words) in [
         ("true", "no such file"),
-        ("echo what it was; exit 3", "exit code 3; it said: what it was"),
+        ("echo what it was; exit 3 # {in} {out}", "exit code 3; it said: what it was"),
         ("no-such-program-at-all", "did not find it"),
         ("echo garbage > {out} # {in}", "safetensors"),
         (": > {out} # {in}", "too short"),
@@ -124,7 +121,7 @@ fn a_command_that_gives_no_result_is_infra_with_one_message() {
         ("cp name.safetensors {out} # {in}", "a result is missing"),
         ("cp dtype.safetensors {out} # {in}", "wrong element type"),
         ("cp {in} {out}", "a result is missing"),
-        ("kill -SEGV $$", "ended by a signal"),
+        ("kill -SEGV $$ # {in} {out}", "ended by a signal"),
         ("truncate -s 20G {out} # {in}", "header"),
     ] {
         let ran = karat(dir.path(), &with(&["--exec", kernel, "--quiet"])).expect(75);
@@ -132,7 +129,8 @@ fn a_command_that_gives_no_result_is_infra_with_one_message() {
         assert!(ran.stdout.is_empty(), "{kernel}: {}", ran.stdout);
     }
     let start = std::time::Instant::now();
-    let ran = karat(dir.path(), &with(&["--exec", "sleep 60 & sleep 60", "--timeout", "1", "--quiet"])).expect(75);
+    let ran = karat(dir.path(), &with(&["--exec", "sleep 60 & sleep 60 # {in} {out}", "--timeout", "1", "--quiet"]))
+        .expect(75);
     assert!(ran.error().contains("longer than 1 s") && start.elapsed().as_secs() < 30, "{}", ran.stderr);
 }
 
@@ -156,7 +154,7 @@ fn what_contradicts_itself_is_usage_and_what_a_file_lacks_is_input() {
         (&["op", "attn.norm", "--model", "mini", "--layer", "900"], 2, "no such layer"),
         (&["op", "attn.norm", "--model", "mini", "--inputs", "op.safetensors", "--layer", "1"], 2, "of layer 0"),
         (&["op", "attn.norm", "--inputs", "nowhere"], 3, "nowhere"),
-        (&["op", "attn.norm", "--model", "mini", "--inputs", "good.safetensors"], 3, "operand that is not there"),
+        (&["op", "attn.norm", "--model", "mini", "--inputs", "good.safetensors"], 3, "no operand tells the rows"),
         (&["op", "attn.norm", "--model", "mini", "--inputs", "shape.safetensors"], 3, "hc_attn.collapsed"),
         (&["op", "attn.norm", "--model", "mini", "--inputs", "nan.safetensors"], 3, "holds what is no number"),
         (&["op", "attn.norm", "--model", "other", "--inputs", "op.safetensors"], 3, "is not the weight of layer 0"),

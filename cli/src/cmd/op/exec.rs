@@ -52,7 +52,6 @@ impl Command {
     ) -> Result<A> {
         let folder = Folder::new()?;
         let [input, made, log] = ["in.safetensors", "out.safetensors", "log"].map(|name| folder.0.join(name));
-        let io = |what: &str| move |e: std::io::Error| Failure::retry(&format!("--exec: {what}: {e}"));
         fs::write(&input, given).map_err(io("the operands can't be written to the folder for temporary files"))?;
         let said = File::create(&log).map_err(io("no log can be written"))?;
         let twin = said.try_clone().map_err(io("no log can be written"))?;
@@ -63,7 +62,8 @@ impl Command {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut process, 0);
         let child = process.spawn().map_err(io(&format!("`{shell}` can't be started")))?;
-        let failed = |what: String| Failure::retry(&format!("--exec `{}`: {what}{}", Plain(&self.line), last_words(&log)));
+        let failed =
+            |what: String| Failure::retry(&format!("--exec `{}`: {what}{}", Plain(&self.line), last_words(&log)));
         let status = wait(child, limit, || failed(format!("it took longer than {} s (--timeout)", limit.as_secs())))?;
         if !globals.quiet && !globals.json {
             show(&log);
@@ -81,6 +81,11 @@ impl Command {
             failed(error.message().replace(&place, "{out}"))
         })
     }
+}
+
+/// The machine's part went wrong.
+fn io(what: &str) -> impl Fn(std::io::Error) -> Failure + use<'_> {
+    move |e| Failure::retry(&format!("--exec: {what}: {e}"))
 }
 
 /// Waits; at the limit or at an interrupt everything that was started ends.
@@ -113,7 +118,8 @@ fn end(child: &mut Child) {
     if cfg!(unix) {
         let group = format!("-{}", child.id());
         let quiet = Stdio::null;
-        let kill = Process::new("kill").args(["-KILL", "--", &group]).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        let kill =
+            Process::new("kill").args(["-KILL", "--", &group]).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
         drop(kill);
     } else {
         let _ = child.kill();

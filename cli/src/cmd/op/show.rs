@@ -27,20 +27,26 @@ impl Shown<'_> {
 
     fn plan(&self) -> String {
         let stock = self.job.stock.name();
-        if self.job.patches.is_empty() { stock.to_string() } else { format!("{stock} + {}", self.job.patches.join(", ")) }
+        if self.job.patches.is_empty() {
+            stock.to_string()
+        } else {
+            format!("{stock} + {}", self.job.patches.join(", "))
+        }
     }
 
     pub(super) fn text(&self) -> String {
         let (job, operands) = (self.job, self.operands);
         let (name, rows) = (job.op.spec().name, operands.positions.len());
         let source = Plain(&operands.label).to_string();
-        let mut text = format!("op {name}, layer {} of {}, {rows} rows of {source}\n", job.layer, job.checkpoint.label());
+        let mut text =
+            format!("op {name}, layer {} of {}, {rows} rows of {source}\n", job.layer, job.checkpoint.label());
         text.push_str(&format!("contract: {} in {}", self.plan(), job.phase.name()));
         if let Some(kernel) = self.kernel {
             text.push_str(&format!("; kernel: {}", Plain(kernel)));
         }
         text.push('\n');
-        let head = ["result", "against", "error", "allowed", "contract", "row max", "max |d|", "ulp p99", "worst", "verdict"];
+        let head =
+            ["result", "against", "error", "allowed", "contract", "row max", "max |d|", "ulp p99", "worst", "verdict"];
         let [a, b, c, d, e, f, g, h, i, j] = head;
         text.push_str(&format!("{a:<20} {b:<8} {c:>9} {d:>9} {e:>9} {f:>9} {g:>9} {h:>9} {i:>6}  {j}\n"));
         self.judged.rows.iter().for_each(|row| text.push_str(&line(row)));
@@ -48,7 +54,9 @@ impl Shown<'_> {
             text.push_str(&format!("note: {note}\n"));
         }
         match self.judged.verdict {
-            None => text.push_str("nothing is judged: give --exec CMD or --candidate FILE; the errors are the contract's own\n"),
+            None => text.push_str(
+                "nothing is judged: give --exec CMD or --candidate FILE; the errors are the contract's own\n",
+            ),
             Some(verdict) => text.push_str(&format!("verdict: {}\n", verdict.name())),
         }
         text
@@ -78,8 +86,12 @@ fn line(row: &OpRow) -> String {
     let value = if row.gate == "max_over_max" { row.value } else { row.error };
     let mut out = format!(
         "{tap:<20} {against:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {place:>6}  {verdict}",
-        format!("{value:.2e}"), number(row.tolerance), number(row.predicted), format!("{:.2e}", row.row_max),
-        format!("{:.2e}", row.max_abs), number(row.ulp_p99),
+        format!("{value:.2e}"),
+        number(row.tolerance),
+        number(row.predicted),
+        format!("{:.2e}", row.row_max),
+        format!("{:.2e}", row.max_abs),
+        number(row.ulp_p99),
     );
     if row.nonfinite > 0 {
         out.push_str(&format!("  {} not finite", row.nonfinite));
