@@ -129,7 +129,7 @@ impl Sides {
         Ok(Judged { rows, verdict: Some(verdict), notes })
     }
 
-    fn of(&self, against: Side, tap: Tap) -> Result<&Tensor> {
+    pub(super) fn of(&self, against: Side, tap: Tap) -> Result<&Tensor> {
         let side = if against == Side::Golden { &self.golden } else { &self.contract };
         let found = side.iter().find(|(t, _)| *t == tap).map(|(_, tensor)| tensor);
         Ok(found.ok_or_else(|| Message::input(format!("{} has no {}", against.name(), tap.name())))?)
