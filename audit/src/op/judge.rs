@@ -103,7 +103,7 @@ impl Sides {
     pub fn judge(&self, job: &OpJob, answer: &Answer) -> Result<Judged> {
         let mut rows = Vec::new();
         for (tap, made, code) in &answer.results {
-            let stored = code.map_or_else(|| storage(claims(job.stock), *tap), |code| code.storage());
+            let stored = code.map_or_else(|| storage(claims(job.stock), *tap), karat_diff::Code::storage);
             for against in [Side::Golden, Side::Contract] {
                 // Weights of experts follow the slots that they are in.
                 let aligned = (*tap == Tap::FfnWt).then(|| self.aligned(answer, against)).flatten();
