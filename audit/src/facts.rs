@@ -2,6 +2,7 @@
 
 use karat_model::checkpoint::Dtype;
 use karat_model::{Checkpoint, Error, Result};
+use karat_seam::Op;
 
 /// Facts by layer.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +30,19 @@ pub struct LayerFacts {
     pub hash_routing: bool,
     /// `[E]` selection bias; empty for hash routing.
     pub bias: Vec<f32>,
+}
+
+impl LayerFacts {
+    /// True when such a layer has the op (a sliding layer has no compressor, an HCA layer no indexer).
+    pub fn has_op(&self, op: Op) -> bool {
+        match op {
+            Op::CompressProject | Op::CompressPool | Op::Select => self.ratio.is_some(),
+            Op::IndexProject | Op::IndexPool | Op::IndexQuery | Op::IndexWeights | Op::IndexScore => {
+                self.selects_entries
+            }
+            _ => true,
+        }
+    }
 }
 
 impl Facts {

@@ -31,6 +31,7 @@ mod layer;
 mod lockstep;
 mod logits;
 mod mtp;
+mod op;
 mod outputs;
 mod own_error;
 mod own_ops;
@@ -70,6 +71,9 @@ pub use isolate::{Isolate, StepRun, Suspect, Synthesis, isolate};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use logits::logits;
+pub use op::{
+    Answer, Judged, OpJob, OpRow, Operands, Side, Sides as OpSides, first_layer, op_named, op_names, read_answer,
+};
 pub use patch_rows::Calls;
 pub use plan::{Subject, audit, specs};
 pub use predict::PatchSpec;

@@ -39,13 +39,7 @@ impl PatchSpec {
 
     /// True when it can change a number of such a layer: one of its ops is there, or a tap that its error reaches.
     pub(crate) fn bears_on(&self, layer: &LayerFacts) -> bool {
-        let has = |op: Op| match op {
-            Op::CompressProject | Op::CompressPool | Op::Select => layer.ratio.is_some(),
-            Op::IndexProject | Op::IndexPool | Op::IndexQuery | Op::IndexWeights | Op::IndexScore => {
-                layer.selects_entries
-            }
-            _ => true,
-        };
+        let has = |op: Op| layer.has_op(op);
         let reaches = |tap: &Tap| OpSpec::writer_of(*tap).is_some_and(|spec| has(spec.op));
         self.ops.is_empty() || self.ops.iter().any(|op| has(*op)) || self.reach().iter().any(reaches)
     }

@@ -6,7 +6,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::backend::{Computing, Patching};
 use crate::examples;
-use crate::later::Later;
 
 /// Exit codes, for `--help`.
 const EXIT: &str = "Exit codes: 0 pass, 1 fail, 2 arguments, 3 unreadable input, 4 unproven (nothing compared, other \
@@ -77,6 +76,10 @@ pub(crate) enum Command {
     /// needed (exit 0 equal or within the thresholds, 1 not, 4 nothing in common)
     #[command(after_help = examples::DIFF)]
     Diff(Diff),
+    /// Compare a kernel with golden and a contract on the same operands of one op (exit 0 within what the contract costs, 1 not,
+    /// 75 the kernel gave no result)
+    #[command(after_help = examples::OP)]
+    Op(crate::cmd::op::Op),
     /// Look at, make, check and compare checkpoints
     #[command(after_help = examples::MODEL)]
     Model {
@@ -84,6 +87,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Model,
     },
+    /// Speed beside error: each kernel next to its peers and the device's ceilings, and what its error bought
+    #[command(after_help = examples::BENCH)]
+    Bench(crate::cmd::bench::Bench),
     /// Check this machine and run a short self-test
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
@@ -104,8 +110,6 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: crate::cmd::completions::Shell,
     },
-    #[command(flatten)]
-    Later(Later),
 }
 
 /// `karat audit`.
@@ -197,6 +201,17 @@ pub(crate) enum PathName {
     Stock,
     /// The stock profile with patches.
     Optimized,
+}
+
+/// What `karat trace` keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Capture {
+    /// Values.
+    Full,
+    /// A line a row.
+    Sketch,
+    /// Nothing.
+    Off,
 }
 
 /// `karat recall`.
@@ -303,9 +318,13 @@ pub(crate) struct Trace {
     /// Record N positions of each sequence at equal distances and the KV pages that they read, for a query-sampled audit
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<u32>,
+    /// What is kept of each row: full (its values), sketch (norm, largest value, 16 signed sums, hash: 96 bytes), or off (nothing: the
+    /// run alone, to be timed)
+    #[arg(long, value_enum, default_value_t = Capture::Full, conflicts_with = "sample")]
+    pub(crate) capture: Capture,
     /// The new trace folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "capture")]
+    pub(crate) out: Option<PathBuf>,
     /// Where golden is computed.
     #[command(flatten)]
     pub(crate) computing: Computing,

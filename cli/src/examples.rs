@@ -39,6 +39,16 @@ pub(crate) const TRACE: &str = "Examples:
   karat trace --path golden --out golden-trace
   karat trace --path optimized --patches fp8-indexer --taps 'layers.*.out,logits' --out trace";
 
+pub(crate) const OP: &str = "Examples:
+  karat op --list
+  karat op attn.attend --patches mma-sparse-mla --phase decode --save op.safetensors
+  karat op attn.attend --inputs repro/op.safetensors --exec './kernel {in} {out}'
+  karat op hc_attn.pre --inputs op.safetensors --candidate mine.safetensors --stock none";
+
+pub(crate) const BENCH: &str = "Examples:
+  karat bench --evidence kernels/evidence/nvidia-h200.json
+  karat bench --evidence kernels/evidence/nvidia-h200.json --bundle bundle --filter mhc";
+
 pub(crate) const DIFF: &str = "Examples:
   karat diff golden-trace trace
   karat diff golden-trace dump.pt --top 0";

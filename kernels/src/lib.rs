@@ -1,11 +1,12 @@
 //! The CUDA kernels: their sources with the numerics knobs ([`list`]), what the compiler made of them ([`pack`], [`check`]),
-//! what was measured where ([`evidence`]), and, with the feature `cuda`, the compiler (NVRTC) and the driver, both loaded
+//! what was measured where ([`evidence`]) and what the error bought ([`bench`]), and, with the feature `cuda`, the compiler (NVRTC) and the driver, both loaded
 //! at run time. Nothing is compiled or linked when this crate is built, and without the feature it holds no CUDA at all.
 //!
 //! `cuda/reference/` holds the naive counterparts (one thread an output), `cuda/optimized/` the kernels. No file of one
 //! includes one of the other.
 
 pub mod audits;
+pub mod bench;
 #[cfg(feature = "cuda")]
 pub mod candidate;
 pub mod check;
@@ -19,6 +20,8 @@ pub mod list;
 pub mod pack;
 mod probe;
 mod source;
+#[cfg(feature = "cuda")]
+pub mod suite;
 
 pub use probe::probe;
 pub use source::{digest, sources};

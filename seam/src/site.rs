@@ -26,10 +26,10 @@ pub struct Site {
 }
 
 macro_rules! names {
-    ($(#[$meta:meta])* $ty:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
+    ($(#[$meta:meta])* $ty:ident { $($(#[doc = $doc:literal])* $variant:ident = $name:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $ty { $($(#[$doc])* $variant,)+ }
+        pub enum $ty { $($(#[doc = $doc])* $variant,)+ }
         impl $ty {
             /// Every value, in op order.
             pub const ALL: &'static [$ty] = &[$($ty::$variant,)+];
@@ -37,6 +37,8 @@ macro_rules! names {
             pub fn name(self) -> &'static str { match self { $($ty::$variant => $name,)+ } }
             /// The value with this name.
             pub fn from_name(name: &str) -> Option<Self> { match name { $($name => Some($ty::$variant),)+ _ => None } }
+            /// Shape and meaning, as this page says them.
+            pub fn about(self) -> &'static str { match self { $($ty::$variant => concat!($($doc,)*).trim_ascii(),)+ } }
         }
     };
 }

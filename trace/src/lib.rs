@@ -10,6 +10,7 @@
 //! | [`manifest`] | manifest.json |
 //! | [`Trace`] | a trace opened for reading: memory-mapped, checked whole, partial traces welcome |
 //! | [`TraceWriter`] | writes a trace; a visitor, so any path can be recorded |
+//! | [`SketchWriter`] | 96 bytes a row instead of its values |
 //! | [`TracePath`] | a trace as a [`karat_seam::Path`]: replays stored streams, knows no ops |
 //! | [`dumps`] | named tensors of a trace, a safetensors file or another engine's dump, for a plain diff of two |
 //! | [`import`] | other engines' dumps: .pt, .npy, .npz, folders of them, and mapping files |
@@ -27,6 +28,7 @@ pub mod manifest;
 mod mmap;
 mod path;
 mod reader;
+mod sketch;
 mod store;
 mod values;
 mod writer;
@@ -35,6 +37,7 @@ pub use glob::TapGlob;
 pub use manifest::{History, Manifest, Mode, ModelId, SequenceEntry, Step};
 pub use path::TracePath;
 pub use reader::{IdDifference, SameModel, Trace};
+pub use sketch::{RowSketch, SUMS, SketchWriter};
 pub use store::{RawTensor, TensorFile};
 pub use values::Dtype;
 pub use writer::{Header, Order, Sample, TraceWriter};

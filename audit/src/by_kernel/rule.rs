@@ -159,6 +159,19 @@ impl Sizes {
     pub(super) fn tolerance(&self, tap: Tap, phase: Phase, budget: &Budget) -> f64 {
         self.rule(tap, phase).sums + budget.of_flips(self.rate)
     }
+
+    /// The same for these rows of the contract: positions and values.
+    pub(crate) fn tolerance_of<'r>(
+        &self,
+        tap: Tap,
+        phase: Phase,
+        rows: impl IntoIterator<Item = (u32, &'r [f32])>,
+    ) -> f64 {
+        let rule = self.rule(tap, phase);
+        let mut budget = Budget::default();
+        rows.into_iter().for_each(|(pos, values)| budget.row(&rule, pos, values));
+        self.tolerance(tap, phase, &budget)
+    }
 }
 
 /// What the stored values of some rows may differ by.

@@ -3,7 +3,7 @@
 
 mod file;
 mod script;
-mod weights;
+pub(crate) mod weights;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use crate::job::Job;
 use crate::{Error, Result};
+
+pub(crate) use file::safetensors;
 
 /// Rows of results that are kept: those with the largest error.
 const ROWS: usize = 32;
@@ -108,6 +110,7 @@ impl Failing {
         let mut tensors: Vec<(String, Tensor)> = Vec::new();
         let positions: Vec<i64> = kept.iter().map(|i| i64::from(self.rows[*i].pos)).collect();
         tensors.push(("positions".to_string(), Tensor::i64([kept.len()], positions)));
+        tensors.push(("layer".to_string(), Tensor::i64([1], vec![i64::from(self.l)])));
         if [Op::IndexQuery, Op::IndexPool].contains(&self.op) {
             let flags: Vec<u8> = self.rotated.iter().map(|r| u8::from(*r)).collect();
             tensors.push(("rotated".to_string(), pick_of(self.tap, &Tensor::u8([flags.len()], flags))));
@@ -121,6 +124,10 @@ impl Failing {
             tensors.push((format!("candidate.{}", tap.name()), pick_of(*tap, &theirs.tensor)));
         }
         let ids: Vec<u32> = kept.iter().filter_map(|i| self.ids.get(*i).copied()).collect();
+        if ids.len() == kept.len() {
+            let wide = ids.iter().map(|id| i64::from(*id)).collect();
+            tensors.push(("ids".to_string(), Tensor::i64([ids.len()], wide)));
+        }
         let experts: Vec<i64> = self.experts(&kept).into_iter().collect();
         tensors.extend(weights::of(checkpoint, self.l, self.op, &ids, &experts)?);
         let allowed: BTreeMap<&str, f64> = [(self.tap.name(), self.allowed.unwrap_or(0.0))].into();
@@ -132,7 +139,7 @@ impl Failing {
         let name = self.op.spec().name;
         let script = script::script(name, &said, &constants, &allowed);
         let script = script.ok_or_else(|| Error::Machine(format!("op {name} has no formula in torch")))?;
-        Ok((file::safetensors(&tensors), script))
+        Ok((safetensors(&tensors, name, &constants), script))
     }
 
     /// Writes `op.safetensors` and `repro.py` into a new or empty folder, or over an older repro. Nothing is left there
@@ -196,7 +203,7 @@ fn count<T: PartialEq>(x: &[T], y: &[T]) -> f64 {
 }
 
 /// Rows of a tensor.
-fn pick(tensor: &Tensor, rows: &[usize]) -> Tensor {
+pub(crate) fn pick(tensor: &Tensor, rows: &[usize]) -> Tensor {
     fn of<T: Copy>(values: &[T], rows: &[usize], width: usize) -> Vec<T> {
         rows.iter().flat_map(|i| values[i * width..(i + 1) * width].iter().copied()).collect()
     }
@@ -212,7 +219,8 @@ fn pick(tensor: &Tensor, rows: &[usize]) -> Tensor {
     Tensor::new(shape, data)
 }
 
-fn constants(config: &Config, l: u16) -> BTreeMap<&'static str, Value> {
+/// Numbers of the config that the ops of a layer need.
+pub(crate) fn constants(config: &Config, l: u16) -> BTreeMap<&'static str, Value> {
     let ratio = config.layers.get(usize::from(l)).and_then(|kind| kind.ratio());
     [
         ("rms_norm_eps", json!(config.rms_norm_eps)),

@@ -7,7 +7,7 @@ use karat_reference::Rope;
 use karat_seam::{Op, Tensor};
 
 /// Weights of `op` in layer `l`: `ids` are the ids of the rows (hash routing), `experts` those that the rows chose.
-pub(super) fn of(
+pub(crate) fn of(
     checkpoint: &Checkpoint,
     l: u16,
     op: Op,

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Gate, globals: Globals) -> Result<u8> {
     Ok(bundle.verdict.exit_code)
 }
 
-fn now() -> Date {
+pub(crate) fn now() -> Date {
     Date::of_unix_seconds(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 

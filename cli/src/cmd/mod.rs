@@ -1,6 +1,7 @@
 //! The subcommands, one file each. Each gives the exit code of its result.
 
 mod audit;
+pub(crate) mod bench;
 pub(crate) mod bisect;
 pub(crate) mod completions;
 mod diff;
@@ -12,6 +13,7 @@ pub(crate) mod isolate;
 pub(crate) mod live;
 pub(crate) mod merge;
 mod model;
+pub(crate) mod op;
 mod patches;
 mod plan;
 mod recall;
@@ -36,7 +38,9 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
         Command::Report(args) => report::run(&args, globals),
         Command::Trace(args) => trace::run(&args, globals),
         Command::Diff(args) => diff::run(&args, globals),
+        Command::Op(args) => op::run(&args, globals),
         Command::Model { command } => model::run(&command, globals),
+        Command::Bench(args) => bench::run(&args, globals),
         Command::Doctor(args) => doctor::run(&args, globals),
         Command::Scenario { command } => scenario::run(&command, globals),
         Command::Patches(args) => patches::run(&args, globals),
@@ -44,6 +48,5 @@ pub(crate) fn run(cli: Cli) -> Result<u8> {
             completions::run(shell);
             Ok(0)
         }
-        Command::Later(later) => Err(later.refuse()),
     }
 }

@@ -1,12 +1,15 @@
 //! `karat trace`.
 
+use std::path::Path;
+use std::time::Instant;
+
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, Path, Phase, Requests, RowId, Visitor};
-use karat_trace::{Header, History as TraceHistory, ModelId, Order, Sample, Step, TapGlob, TraceWriter};
+use karat_seam::{Lane, Phase, Recorder, Requests, RowId, Visitor};
+use karat_trace::{Header, History as TraceHistory, ModelId, Order, Sample, SketchWriter, Step, TapGlob, TraceWriter};
 
 use super::audit::patch_list;
-use crate::args::{Globals, PathName, Trace};
+use crate::args::{Capture, Globals, PathName, Trace};
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::{inputs, model, output};
@@ -24,7 +27,7 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
     let inputs = inputs::read(&source.checkpoint, &names, args.tokens.as_deref())?;
     let (checkpoint, requests) = (source.checkpoint.clone(), inputs.requests.clone());
     let threads = globals.threads();
-    let path: Box<dyn Path> = match args.path {
+    let path: Box<dyn karat_seam::Path> = match args.path {
         PathName::Golden => {
             Box::new(Golden::new(checkpoint, requests, Mode::F32, threads)?.computed_by(computed.backend()))
         }
@@ -44,35 +47,62 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
         history: history(path.as_ref(), &inputs.requests),
         ..Header::default()
     };
-    let mut writer = TraceWriter::create(&args.out, &inputs.requests, header, glob, Order::LayerMajor)?;
-    let recorded = match args.sample {
-        None => record(path.as_ref(), &mut writer, &progress),
-        Some(n) => {
-            let window = source.checkpoint.config().sliding_window;
-            let mut sample = Sample::evenly(&mut writer, &inputs.requests, n as usize, window);
-            record(path.as_ref(), &mut sample, &progress)
+    let start = Instant::now();
+    let (kept, folder) = match args.capture {
+        Capture::Off => {
+            // Every tap is skipped: what the run alone costs.
+            let recorded = record(path.as_ref(), &mut Recorder::new(|_| false), &progress);
+            computed.done(recorded)?;
+            ("off", None)
+        }
+        Capture::Sketch => {
+            let mut writer = SketchWriter::create(out(args)?, &inputs.requests, glob)?;
+            computed.done(record(path.as_ref(), &mut writer, &progress))?;
+            ("sketch", Some(writer.finish()?))
+        }
+        Capture::Full => {
+            let mut writer = TraceWriter::create(out(args)?, &inputs.requests, header, glob, Order::LayerMajor)?;
+            let recorded = match args.sample {
+                None => record(path.as_ref(), &mut writer, &progress),
+                Some(n) => {
+                    let window = source.checkpoint.config().sliding_window;
+                    let mut sample = Sample::evenly(&mut writer, &inputs.requests, n as usize, window);
+                    record(path.as_ref(), &mut sample, &progress)
+                }
+            };
+            computed.done(recorded)?;
+            ("full", Some(writer.finish()?))
         }
     };
-    computed.done(recorded)?;
-    let folder = writer.finish()?;
+    let seconds = start.elapsed().as_secs_f64();
     progress.finish();
     let rows: usize = inputs.requests.seqs.iter().map(|s| s.ids.len()).sum();
     if globals.json {
         output::json(&serde_json::json!({
-            "trace": folder, "path": path.name(), "sequences": inputs.requests.seqs.len(), "rows": rows,
+            "trace": folder, "capture": kept, "seconds": seconds, "path": path.name(), "sequences": inputs.requests.seqs.len(), "rows": rows,
             "random_weights": source.random_weights,
         }));
     } else {
         let made = if source.random_weights { " (random weights)" } else { "" };
         let sequences = inputs.requests.seqs.len();
         let name = path.name();
-        output::stdout(&format!("{}: {name}{made}, {sequences} sequences, {rows} rows", folder.display()));
+        let place = folder.map_or_else(|| "nothing kept".to_owned(), |folder| folder.display().to_string());
+        let what = if kept == "sketch" { " as sketches" } else { "" };
+        output::stdout(&format!("{place}: {name}{made}, {sequences} sequences, {rows} rows{what}"));
     }
     Ok(0)
 }
 
+/// The folder to make.
+fn out(args: &Trace) -> Result<&Path> {
+    args.out.as_deref().ok_or_else(|| Failure::usage("--out DIR is needed: the folder to write"))
+}
+
 fn check_path(args: &Trace) -> Result<()> {
     let golden = args.path == PathName::Golden;
+    if args.capture == Capture::Off && (args.out.is_some() || args.taps.is_some()) {
+        return Err(Failure::usage("--capture off keeps nothing: --out and --taps have no meaning with it"));
+    }
     if args.sample == Some(0) {
         return Err(Failure::usage("--sample 0 records nothing; give at least 1"));
     }
@@ -93,7 +123,7 @@ fn stock(args: &Trace) -> Result<Stock> {
 }
 
 /// Steps of every sequence that was not one prefill.
-fn history(path: &dyn Path, requests: &Requests) -> Vec<TraceHistory> {
+fn history(path: &dyn karat_seam::Path, requests: &Requests) -> Vec<TraceHistory> {
     let mut out = Vec::new();
     for (seq, sequence) in requests.seqs.iter().enumerate() {
         let mut steps: Vec<Step> = Vec::new();
@@ -112,7 +142,7 @@ fn history(path: &dyn Path, requests: &Requests) -> Vec<TraceHistory> {
 }
 
 /// One pass of a path through all its layers.
-fn record(path: &dyn Path, see: &mut dyn Visitor, progress: &Progress) -> karat_audit::Result<()> {
+fn record(path: &dyn karat_seam::Path, see: &mut dyn Visitor, progress: &Progress) -> karat_audit::Result<()> {
     let layers = path.blocks().layers;
     let total = u64::from(layers) + 1;
     let mut x = path.embed(see)?;

@@ -51,3 +51,33 @@ fn hostile_files_are_refused_by_name() {
     assert!(diff("legacy.pt", "dict.pt", &[]).expect(3).error().contains("torch before 1.6"));
     assert!(diff("big.npy", "c.npy", &[]).expect(3).error().contains("big-endian"));
 }
+
+#[test]
+fn sketches_are_compared_as_any_other_dump_and_off_keeps_nothing() {
+    let dir = crate::support::workplace();
+    let base = ["trace", "--model", "mini", "--tokens", "ids.json", "--quiet", "--path"];
+    let run = |more: &[&str]| crate::support::karat(dir.path(), &[&base[..], more].concat());
+    for (path, out) in [("golden", "g"), ("golden", "again"), ("stock", "s")] {
+        let ran = run(&[path, "--capture", "sketch", "--out", out]).expect(0);
+        assert!(ran.stdout.contains("40 rows as sketches"), "{}", ran.stdout);
+    }
+    let diff = |b: &str| crate::support::karat(dir.path(), &["diff", "g", b, "--json", "--top", "0"]);
+    let same = diff("again").expect(0).json();
+    assert!(same["differing"] == 0 && same["compared"].as_u64().unwrap() > 500, "{}", same["compared"]);
+    // The distance that sums tell of two runs is the one that their values have.
+    let sums = diff("s").expect(1).json();
+    run(&["golden", "--out", "gf", "--taps", "layers.3.out"]).expect(0);
+    run(&["stock", "--out", "sf", "--taps", "layers.3.out"]).expect(0);
+    let full = crate::support::karat(dir.path(), &["diff", "gf", "sf", "--json"]).expect(1).json();
+    let of = |data: &serde_json::Value, name: &str| {
+        let rows = data["tensors"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap()["rel_l2"].as_f64().unwrap()
+    };
+    let (told, is) = (of(&sums, "a/layers.3.out.projection"), of(&full, "a/layers.3.out"));
+    assert!((0.7..1.4).contains(&(told / is)), "{told} of {is}");
+    assert!(run(&["golden", "--capture", "off"]).expect(0).stdout.starts_with("nothing kept: golden"));
+    run(&["golden", "--capture", "off", "--out", "x"]).expect(2);
+    run(&["golden", "--capture", "sketch"]).expect(2);
+    run(&["golden"]).expect(2);
+    run(&["golden", "--capture", "sketch", "--out", "g"]).expect(2);
+}

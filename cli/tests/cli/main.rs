@@ -1,6 +1,7 @@
 //! The command line as a user types it: arguments in; stdout, stderr and exit code out.
 
 mod audit;
+mod bench;
 mod bisect;
 mod broken;
 mod cache;
@@ -15,6 +16,7 @@ mod gate;
 mod import;
 mod isolate;
 mod machines;
+mod op;
 mod recall;
 mod report;
 mod support;

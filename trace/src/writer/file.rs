@@ -14,7 +14,8 @@ use super::pieces::Pieces;
 /// Bytes of a block: larger than what any cache holds back, small beside a tensor.
 const BLOCK: usize = 1 << 20;
 
-pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
+/// A file of these tensors; nothing is written over.
+pub(crate) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     // Wide elements first: then every tensor is aligned for its element type.
     let mut sorted: Vec<(&str, &Tensor)> =
         tensors.iter().filter_map(|(key, p)| p.tensor().map(|t| (key.as_str(), t))).collect();

@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use karat_model::{Error, Result};
 use karat_seam::{Block, Requests, RowId, Site, TensorMut, Visitor, Want};
 
+use crate::TapGlob;
 use crate::key::Key;
 use crate::manifest::{FILE, FORMAT, History, Manifest, Mode, ModelId, SequenceEntry, hash_text};
-use crate::{TapGlob, writer::pieces::Pieces};
 
+pub(crate) use file::write;
+pub(crate) use pieces::Pieces;
 pub use sample::Sample;
 
 /// What the manifest says besides sequences and files.

@@ -5,7 +5,7 @@ use karat_seam::{Data, DataMut, RowId, Site, Tensor, TensorMut};
 
 /// A tensor that grows row by row. Ragged pieces (`[s,T]` with growing T) stay as they came until they are closed.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     positions: Vec<u32>,
     tensor: Option<Tensor>,
     /// Width of each row while the tensor is ragged (`tensor` then is flat).
@@ -13,9 +13,14 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
+    /// A finished tensor.
+    pub(crate) fn whole(tensor: Tensor) -> Self {
+        Self { positions: Vec::new(), tensor: Some(tensor), widths: None }
+    }
+
     /// A finished tensor of indices.
     pub(super) fn indices(values: Vec<i64>) -> Self {
-        Self { positions: Vec::new(), tensor: Some(Tensor::i64([values.len()], values)), widths: None }
+        Self::whole(Tensor::i64([values.len()], values))
     }
 
     pub(super) fn positions(&self) -> &[u32] {

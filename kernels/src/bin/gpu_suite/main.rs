@@ -2,39 +2,17 @@
 //! ceilings and beside PyTorch, and writes one evidence file. It needs a driver, a pack and, for the peers, Python with torch.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports what it measures")]
 
-mod cases;
-mod compressor;
-mod exact;
-mod gemm;
 mod golden;
-mod index;
-mod mhc;
-mod mla;
-mod moe;
 mod nccl;
-mod numbers;
-mod peers;
-mod timing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use karat_kernels::cuda::{Device, Loader};
-use karat_kernels::evidence::{Evidence, ImageRow, Place};
+use karat_kernels::cuda::Device;
 use karat_kernels::pack::Pack;
+use karat_kernels::suite::{Part, Suite};
 use karat_model::{Error, Result};
-
-use peers::Peers;
-
-/// What every part of the suite needs.
-struct Suite {
-    device: Device,
-    loader: Loader,
-    peers: Peers,
-    evidence: Evidence,
-    seeds: u64,
-}
 
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
@@ -106,55 +84,16 @@ fn run() -> Result<bool> {
     let device = Device::open()?;
     println!("{}", device.describe());
     let pack = Pack::open(&args.pack)?;
-    let images = rows(&pack, device.arch());
-    let loader = Loader::new(Some(pack), None, None)?;
-    let mut peers = Peers::start(args.peers.as_deref())?;
-    let place = Place {
-        name: device.name.clone(),
-        arch: device.arch().to_string(),
-        driver: device.driver,
-        processors: device.processors,
-    };
-    let evidence = Evidence {
-        format: 1,
-        date: args.date,
-        device: place,
-        peers: peers.versions()?,
-        ceilings: BTreeMap::new(),
-        images,
-        correctness: Vec::new(),
-        speed: Vec::new(),
-    };
-    let mut suite = Suite { device, loader, peers, evidence, seeds: args.seeds };
+    let mut suite = Suite::new(device, pack, args.peers.as_deref(), args.date, args.seeds)?;
     // The file is written after each part: a part that fails leaves those before it.
-    let parts: [(&str, fn(&mut Suite) -> Result<()>); 13] = [
-        ("ceilings", timing::ceilings),
-        ("index correctness", index::correctness),
-        ("moe correctness", moe::correctness),
-        ("compressor correctness", compressor::correctness),
-        ("mhc correctness", mhc::correctness),
-        ("mla correctness", mla::correctness),
-        ("gemm correctness", gemm::correctness),
-        ("index speed", index::speed),
-        ("moe speed", moe::speed),
-        ("compressor speed", compressor::speed),
-        ("mhc speed", mhc::speed),
-        ("mla speed", mla::speed),
-        ("gemm speed", gemm::speed),
-    ];
-    let mut broken = Vec::new();
-    for (name, part) in parts.into_iter().filter(|(name, _)| name.contains(&args.parts)) {
-        let start = std::time::Instant::now();
-        if let Err(error) = part(&mut suite) {
-            eprintln!("{name}: {error}");
-            broken.push(name);
-        }
-        println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
-        let text = serde_json::to_string_pretty(&suite.evidence)
+    let mut show = |part: &Part<'_>| {
+        print(part);
+        let text = serde_json::to_string_pretty(part.evidence)
             .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")))?;
         std::fs::write(&args.out, text + "\n")
-            .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")).at(args.out.display()))?;
-    }
+            .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")).at(args.out.display()))
+    };
+    let broken = suite.run(&|name| name.contains(&args.parts), &mut show)?;
     let correct = suite.evidence.correct();
     println!(
         "correct: {correct}; parts that failed: {}",
@@ -163,26 +102,42 @@ fn run() -> Result<bool> {
     Ok(correct && broken.is_empty())
 }
 
-/// What the pack says of its images; opcodes that say something are kept.
-fn rows(pack: &Pack, here: &str) -> Vec<ImageRow> {
-    let telling = |code: &str| ["HMMA", "QMMA", "LDL", "STL", "RED", "ATOM"].iter().any(|word| code.starts_with(word));
-    pack.manifest
-        .items
-        .iter()
-        .map(|item| ImageRow {
-            image: item.image.clone(),
-            arch: item.arch.clone(),
-            state: if item.arch == here { "measured" } else { "compiled" }.to_string(),
-            digest: item.digest.clone(),
-            sha256: item.sha256.clone(),
-            resources: item.resources.clone(),
-            opcodes: item
-                .opcodes
-                .iter()
-                .map(|(kernel, codes)| {
-                    (kernel.clone(), codes.iter().filter(|(c, _)| telling(c)).map(|(c, n)| (c.clone(), *n)).collect())
-                })
-                .collect(),
-        })
-        .collect()
+/// A line a row.
+fn print(part: &Part<'_>) {
+    if part.name == "ceilings" {
+        println!("ceilings: {:?}", part.evidence.ceilings);
+    }
+    for row in part.correctness {
+        let good = row.bad == 0 && row.worst <= row.bound;
+        println!(
+            "{:<18} {:<13} {:>3} cases, {:>2} on the CPU: worst {:.2e} of {:.1e} (naive f32 {:.2e}), {} bad: {}  [{}]",
+            row.image,
+            row.quantity,
+            row.cases,
+            row.cpu_cases,
+            row.worst,
+            row.bound,
+            row.naive,
+            row.bad,
+            if good { "good" } else { "BROKEN" },
+            row.worst_case
+        );
+    }
+    for row in part.speed {
+        let peers: Vec<String> = row.peers.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
+        println!(
+            "{:<18} {:<62} {:>8.1} / {:>8.1} us  {:.2} TB/s  {:.0} TFLOP/s  [{}]",
+            row.image,
+            row.shape,
+            row.us,
+            row.us_again,
+            row.tb_s,
+            row.tflop_s,
+            peers.join(", ")
+        );
+    }
+    if let Some(error) = &part.error {
+        eprintln!("{}: {error}", part.name);
+    }
+    println!("== {}: {:.1} s", part.name, part.took.as_secs_f64());
 }

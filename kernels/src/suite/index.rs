@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, Device, IndexCall, IndexLogits, Select, SelectCall};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, Device, IndexCall, IndexLogits, Select, SelectCall};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::Random;
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::Random;
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images, their counterparts with f64 sums, and bounds: exact products, f32 sums. Where each q.k is rounded to bf16 the counterpart
 /// rounds it too.
@@ -27,14 +27,14 @@ const TOPK: u32 = 512;
 const PAGE: u32 = 64;
 
 /// What the host knows of the operands.
-pub(crate) struct Host {
-    pub(crate) q: Vec<u8>,
-    pub(crate) q_scale: Vec<f32>,
-    pub(crate) weight: Vec<f32>,
-    pub(crate) keys: Vec<u8>,
-    pub(crate) key_scale: Vec<f32>,
-    pub(crate) table: Vec<i32>,
-    pub(crate) visible: Vec<i32>,
+pub(super) struct Host {
+    pub(super) q: Vec<u8>,
+    pub(super) q_scale: Vec<f32>,
+    pub(super) weight: Vec<f32>,
+    pub(super) keys: Vec<u8>,
+    pub(super) key_scale: Vec<f32>,
+    pub(super) table: Vec<i32>,
+    pub(super) visible: Vec<i32>,
 }
 
 struct Operands {
@@ -169,7 +169,7 @@ fn shape(random: &mut Random, seed: u64) -> (u32, u32, Vec<i32>, u32) {
     (page, table_pages, visible, topk)
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| IndexLogits::new(&suite.loader.load(device, name)?);
     let naive = load("naive-index-f32")?;
@@ -231,7 +231,7 @@ const SHAPES: [(u32, u32, u32, bool); 10] = [
     (8192, 8192, 512, true),
 ];
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let select = Select::new(&suite.loader.load(device, "select")?)?;
     for (real, room, batch, shared) in SHAPES {
@@ -294,7 +294,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
-        crate::timing::print(&table);
         suite.evidence.speed.extend(table);
     }
     Ok(())

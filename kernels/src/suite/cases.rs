@@ -1,13 +1,13 @@
 //! Errors over many cases, the worst kept.
 
-use karat_kernels::evidence::CorrectnessRow;
+use crate::evidence::CorrectnessRow;
 
 /// Collects the cases of one image and quantity.
-pub(crate) struct Cases(CorrectnessRow);
+pub(super) struct Cases(CorrectnessRow);
 
 impl Cases {
     /// None yet; `worst` must stay within `bound`.
-    pub(crate) fn new(image: &str, quantity: &str, bound: f64) -> Self {
+    pub(super) fn new(image: &str, quantity: &str, bound: f64) -> Self {
         Self(CorrectnessRow {
             image: image.to_string(),
             quantity: quantity.to_string(),
@@ -22,7 +22,7 @@ impl Cases {
     }
 
     /// One case: what the kernel gave, what is right, what the naive f32 counterpart gave.
-    pub(crate) fn add(&mut self, found: &[f64], right: &[f64], naive: &[f64], what: &str) {
+    pub(super) fn add(&mut self, found: &[f64], right: &[f64], naive: &[f64], what: &str) {
         self.0.cases += 1;
         self.0.bad += found.iter().filter(|v| !v.is_finite()).count() as u64;
         self.0.bad += found.len().abs_diff(right.len()) as u64;
@@ -31,7 +31,7 @@ impl Cases {
     }
 
     /// The same case against f64 on the CPU.
-    pub(crate) fn add_cpu(&mut self, found: &[f64], right: &[f64], what: &str) {
+    pub(super) fn add_cpu(&mut self, found: &[f64], right: &[f64], what: &str) {
         self.0.cpu_cases += 1;
         self.against(found, right, what);
     }
@@ -45,24 +45,9 @@ impl Cases {
         }
     }
 
-    /// The row, printed.
-    pub(crate) fn row(self) -> CorrectnessRow {
-        let row = self.0;
-        let good = row.bad == 0 && row.worst <= row.bound;
-        println!(
-            "{:<18} {:<13} {:>3} cases, {:>2} on the CPU: worst {:.2e} of {:.1e} (naive f32 {:.2e}), {} bad: {}  [{}]",
-            row.image,
-            row.quantity,
-            row.cases,
-            row.cpu_cases,
-            row.worst,
-            row.bound,
-            row.naive,
-            row.bad,
-            if good { "good" } else { "BROKEN" },
-            row.worst_case
-        );
-        row
+    /// The row.
+    pub(super) fn row(self) -> CorrectnessRow {
+        self.0
     }
 }
 
@@ -83,6 +68,6 @@ fn relative(found: &[f64], right: &[f64]) -> f64 {
 }
 
 /// f32 values as f64.
-pub(crate) fn wide(values: &[f32]) -> Vec<f64> {
+pub(super) fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|v| f64::from(*v)).collect()
 }

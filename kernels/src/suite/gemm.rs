@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, Device, Gemm, GemmCall};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, Device, Gemm, GemmCall};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::Random;
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::Random;
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images and bounds: exact products with f32 sums; one operand rounded once.
 const IMAGES: [(&str, f64); 4] =
@@ -48,7 +48,7 @@ impl Operands {
     }
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| Gemm::new(&suite.loader.load(device, name)?);
     let (naive, exactly) = (load("naive-gemm-f32")?, load("naive-gemm-f64")?);
@@ -86,7 +86,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     for size in [[256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [4096, 4096, 16_384]] {
         let [m, n, k] = size;
@@ -123,7 +123,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
-        crate::timing::print(&table);
         suite.evidence.speed.extend(table);
     }
     Ok(())

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, Device, Matrix, Moe, MoeCall};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, Device, Matrix, Moe, MoeCall};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::{Random, from_bf16};
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::{Random, from_bf16};
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images, their naive counterparts, and bounds: bf16 roundings of gate, up, activation and expert output (without the first two
 /// where the clamp is fused).
@@ -28,22 +28,22 @@ const IMAGES: [(&str, &str, f64); 7] = [
 const RELEASED: [u32; 4] = [256, 6, 4096, 2048];
 
 /// What the host knows of one matrix of all experts.
-pub(crate) struct HostMatrix {
-    pub(crate) codes: Vec<u8>,
-    pub(crate) scales: Vec<u8>,
-    pub(crate) global: Vec<f32>,
+pub(super) struct HostMatrix {
+    pub(super) codes: Vec<u8>,
+    pub(super) scales: Vec<u8>,
+    pub(super) global: Vec<f32>,
 }
 
 /// All operands on the host.
-pub(crate) struct Host {
-    pub(crate) x: Vec<u16>,
-    pub(crate) expert: Vec<i32>,
-    pub(crate) weight: Vec<f32>,
-    pub(crate) matrices: [HostMatrix; 3],
+pub(super) struct Host {
+    pub(super) x: Vec<u16>,
+    pub(super) expert: Vec<i32>,
+    pub(super) weight: Vec<f32>,
+    pub(super) matrices: [HostMatrix; 3],
     /// experts, picks, width, inner.
-    pub(crate) sizes: [u32; 4],
-    pub(crate) limit: f32,
-    pub(crate) block: usize,
+    pub(super) sizes: [u32; 4],
+    pub(super) limit: f32,
+    pub(super) block: usize,
 }
 
 struct Operands {
@@ -184,7 +184,7 @@ impl Operands {
     }
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| Moe::new(&suite.loader.load(device, name)?);
     for (name, counterpart, bound) in IMAGES {
@@ -232,7 +232,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let [experts, k, width, inner] = RELEASED;
     for format in ["mx", "nv"] {
@@ -299,7 +299,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                     table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
                 }
             }
-            crate::timing::print(&table);
             suite.evidence.speed.extend(table);
         }
     }

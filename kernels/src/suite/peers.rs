@@ -8,11 +8,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use karat_model::{Error, Result};
 
 /// The process, or none.
-pub(crate) struct Peers(Option<(Child, ChildStdin, BufReader<ChildStdout>)>);
+pub(super) struct Peers(Option<(Child, ChildStdin, BufReader<ChildStdout>)>);
 
 impl Peers {
     /// Starts the script, if there is one.
-    pub(crate) fn start(script: Option<&Path>) -> Result<Self> {
+    pub(super) fn start(script: Option<&Path>) -> Result<Self> {
         let Some(script) = script else { return Ok(Self(None)) };
         let failed = |e| Error::input(format!("the peers cannot be started: {e}")).at(script.display());
         let mut child =
@@ -23,12 +23,12 @@ impl Peers {
     }
 
     /// Versions of what they run in.
-    pub(crate) fn versions(&mut self) -> Result<BTreeMap<String, String>> {
+    pub(super) fn versions(&mut self) -> Result<BTreeMap<String, String>> {
         self.ask("versions")
     }
 
     /// Microseconds by name of an operation at a shape: `mhc 64`, `mla 8`, `gemm 4096 4096 4096`.
-    pub(crate) fn time(&mut self, what: &str) -> Result<BTreeMap<String, f64>> {
+    pub(super) fn time(&mut self, what: &str) -> Result<BTreeMap<String, f64>> {
         self.ask(what)
     }
 

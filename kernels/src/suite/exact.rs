@@ -1,13 +1,13 @@
 //! The three operations in f64 on the CPU, from the formulas, for small shapes.
 
-use crate::numbers::{from_bf16, to_bf16};
+use super::numbers::{from_bf16, to_bf16};
 
 fn dot(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     a.zip(b).map(|(x, y)| x * y).sum()
 }
 
 /// Mixes [tokens, 24] of mHC (spec 2.3).
-pub(crate) fn mixes(x: &[u16], weight: &[f32], width: usize) -> Vec<f64> {
+pub(super) fn mixes(x: &[u16], weight: &[f32], width: usize) -> Vec<f64> {
     let row = |t: usize| x[t * width..][..width].iter().map(|b| f64::from(from_bf16(*b)));
     let mut out = Vec::new();
     for t in 0..x.len() / width {
@@ -18,7 +18,7 @@ pub(crate) fn mixes(x: &[u16], weight: &[f32], width: usize) -> Vec<f64> {
 }
 
 /// Coefficients of one token from its 24 mixes (spec 2.3): pre, post, comb.
-pub(crate) fn coefficients(m: &[f64], base: &[f32], scale: &[f32], iterations: u32) -> Vec<f64> {
+pub(super) fn coefficients(m: &[f64], base: &[f32], scale: &[f32], iterations: u32) -> Vec<f64> {
     let eps = f64::from(1e-6_f32);
     let at = |i: usize, s: usize| m[i] * f64::from(scale[s]) + f64::from(base[i]);
     let mut out: Vec<f64> = (0..4).map(|i| 1.0 / (1.0 + (-at(i, 0)).exp()) + eps).collect();
@@ -47,7 +47,7 @@ pub(crate) fn coefficients(m: &[f64], base: &[f32], scale: &[f32], iterations: u
 }
 
 /// Output [64, 512] of one sequence of sparse MLA (spec 2.9); `chosen` has rows of the cache, or -1.
-pub(crate) fn mla(q: &[u16], cache: &[u16], chosen: &[i32], sink: &[f32]) -> Vec<f64> {
+pub(super) fn mla(q: &[u16], cache: &[u16], chosen: &[i32], sink: &[f32]) -> Vec<f64> {
     let wide = |bits: &[u16]| -> Vec<f64> { bits.iter().map(|b| f64::from(from_bf16(*b))).collect() };
     let keys: Vec<Vec<f64>> =
         chosen.iter().filter(|c| **c >= 0).map(|c| wide(&cache[*c as usize * 512..][..512])).collect();
@@ -67,7 +67,7 @@ pub(crate) fn mla(q: &[u16], cache: &[u16], chosen: &[i32], sink: &[f32]) -> Vec
 }
 
 /// Product [m, n] of a [m, k] and w [n, k].
-pub(crate) fn gemm(a: &[f32], w: &[u16], k: usize) -> Vec<f64> {
+pub(super) fn gemm(a: &[f32], w: &[u16], k: usize) -> Vec<f64> {
     let mut out = Vec::new();
     for a in a.chunks(k) {
         out.extend(
@@ -85,7 +85,7 @@ fn e4m3(code: u8) -> f64 {
 }
 
 /// Index scores of the visible keys of all sequences (spec 2.8); `rounded`: each q.k is rounded to bf16.
-pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize, rounded: bool) -> Vec<f64> {
+pub(super) fn index(host: &super::index::Host, page: usize, table_pages: usize, rounded: bool) -> Vec<f64> {
     let mut out = Vec::new();
     for (s, visible) in host.visible.iter().enumerate() {
         for key in 0..*visible as usize {
@@ -104,7 +104,7 @@ pub(crate) fn index(host: &crate::index::Host, page: usize, table_pages: usize, 
 }
 
 /// Sums over the routed experts (spec 2.11), nothing rounded.
-pub(crate) fn experts(host: &crate::moe::Host) -> Vec<f64> {
+pub(super) fn experts(host: &super::moe::Host) -> Vec<f64> {
     let [experts, picks, width, inner] = host.sizes.map(|n| n as usize);
     let row = |matrix: usize, expert: usize, row: usize| -> Vec<f64> {
         let (m, rows, columns) =
@@ -149,7 +149,7 @@ pub(crate) fn experts(host: &crate::moe::Host) -> Vec<f64> {
 }
 
 /// Entries of a compressor (spec 2.7), nothing rounded.
-pub(crate) fn entries(host: &crate::compressor::Host) -> Vec<f64> {
+pub(super) fn entries(host: &super::compressor::Host) -> Vec<f64> {
     let wide = |bits: &[u16]| -> Vec<f64> { bits.iter().map(|b| f64::from(from_bf16(*b))).collect() };
     let (width, dims, ratio) = (host.width as usize, host.dims as usize, host.ratio as usize);
     let columns = dims * if host.overlap { 2 } else { 1 };

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, CompressCall, Compressor, Device};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, CompressCall, Compressor, Device};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::{Random, from_bf16};
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::{Random, from_bf16};
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images and bounds of the entries: three bf16 roundings, and those of the rows.
 const IMAGES: [(&str, f64); 3] = [("compress", 3.4e-3), ("compress-long", 3.4e-3), ("compress-bf16", 4.6e-3)];
@@ -19,17 +19,17 @@ const IMAGES: [(&str, f64); 3] = [("compress", 3.4e-3), ("compress-long", 3.4e-3
 const WIDTH: u32 = 4096;
 
 /// What the host knows of the operands.
-pub(crate) struct Host {
-    pub(crate) x: Vec<u16>,
-    pub(crate) w: Vec<u16>,
-    pub(crate) ape: Vec<f32>,
-    pub(crate) norm: Vec<f32>,
-    pub(crate) turns: Vec<f32>,
-    pub(crate) width: u32,
-    pub(crate) dims: u32,
-    pub(crate) ratio: u32,
-    pub(crate) overlap: bool,
-    pub(crate) rope: u32,
+pub(super) struct Host {
+    pub(super) x: Vec<u16>,
+    pub(super) w: Vec<u16>,
+    pub(super) ape: Vec<f32>,
+    pub(super) norm: Vec<f32>,
+    pub(super) turns: Vec<f32>,
+    pub(super) width: u32,
+    pub(super) dims: u32,
+    pub(super) ratio: u32,
+    pub(super) overlap: bool,
+    pub(super) rope: u32,
 }
 
 struct Operands {
@@ -50,7 +50,7 @@ impl Host {
         let windows = tokens / ratio;
         // Rows of deviation about 1.
         let gain = 1.0 / (width as f32).sqrt();
-        let w = random.f32s((2 * columns * width) as usize, gain).iter().map(|v| crate::numbers::to_bf16(*v)).collect();
+        let w = random.f32s((2 * columns * width) as usize, gain).iter().map(|v| super::numbers::to_bf16(*v)).collect();
         let rope = 64;
         let turns = (0..windows * rope / 2).flat_map(|i| {
             let angle = f64::from(i % (rope / 2) + 1) * f64::from(i / (rope / 2)) * 0.37;
@@ -148,7 +148,7 @@ impl Operands {
     }
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| Compressor::new(&suite.loader.load(device, name)?);
     let (naive, exactly) = (load("naive-compress-f32")?, load("naive-compress-f64")?);
@@ -188,7 +188,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     for (tokens, dims, ratio) in [(8192_u32, 512_u32, 4_u32), (8192, 512, 128), (8192, 128, 4), (512, 512, 4)] {
         let mut random = Random::new(57);
@@ -225,7 +225,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
-        crate::timing::print(&table);
         suite.evidence.speed.extend(table);
     }
     Ok(())

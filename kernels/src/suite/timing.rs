@@ -1,16 +1,15 @@
 //! Medians of graph replays, and the device's own ceilings.
 
-use karat_kernels::cuda::{CopyRate, Device, MmaRate};
-use karat_kernels::evidence::SpeedRow;
+use crate::cuda::{CopyRate, Device, MmaRate};
 use karat_model::Result;
 
-use crate::Suite;
+use super::Suite;
 
 /// Replays of a graph.
 const REPLAYS: usize = 15;
 
 /// Median microseconds of one of the `count` executions that `body` queues, each with its own inputs.
-pub(crate) fn median(device: &Device, count: usize, body: impl Fn(usize) -> Result<()>) -> Result<f64> {
+pub(super) fn median(device: &Device, count: usize, body: impl Fn(usize) -> Result<()>) -> Result<f64> {
     let graph = device.record(|| (0..count).try_for_each(&body))?;
     device.time(&graph, 2)?;
     let mut ms = device.time(&graph, REPLAYS)?;
@@ -19,7 +18,7 @@ pub(crate) fn median(device: &Device, count: usize, body: impl Fn(usize) -> Resu
 }
 
 /// Copy bandwidth and the rate of mma.sync.
-pub(crate) fn ceilings(suite: &mut Suite) -> Result<()> {
+pub(super) fn ceilings(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let loaded = suite.loader.load(device, "ceiling")?;
     let bytes = 2_usize << 30;
@@ -32,25 +31,7 @@ pub(crate) fn ceilings(suite: &mut Suite) -> Result<()> {
     let operations = mma.run(device, &sink, 32_768)?;
     let us = median(device, 1, |_| mma.run(device, &sink, 32_768).map(drop))?;
     let rate = operations as f64 / us / 1e6;
-    println!("copy {copied:.2} TB/s, mma.sync bf16 {rate:.0} TFLOP/s");
     suite.evidence.ceilings.insert("copy_tb_s".to_string(), copied);
     suite.evidence.ceilings.insert("mma_tflop_s".to_string(), rate);
     Ok(())
-}
-
-/// A line a row.
-pub(crate) fn print(rows: &[SpeedRow]) {
-    for row in rows {
-        let peers: Vec<String> = row.peers.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
-        println!(
-            "{:<18} {:<62} {:>8.1} / {:>8.1} us  {:.2} TB/s  {:.0} TFLOP/s  [{}]",
-            row.image,
-            row.shape,
-            row.us,
-            row.us_again,
-            row.tb_s,
-            row.tflop_s,
-            peers.join(", ")
-        );
-    }
 }

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, Device, Mla, MlaCall};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, Device, Mla, MlaCall};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::{Random, from_bf16};
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::{Random, from_bf16};
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images and bounds: P and the output are rounded to bf16 once each (1.2e-3 and 1.7e-3), partials in bf16 once more.
 const IMAGES: [(&str, f64); 8] = [
@@ -86,7 +86,7 @@ impl Operands {
     }
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| Mla::new(&suite.loader.load(device, name)?);
     let (naive, exactly) = (load("naive-mla-f32")?, load("naive-mla-f64")?);
@@ -137,7 +137,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let mut random = Random::new(17);
     let rows = 262_144_u32;
@@ -183,7 +183,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
-        crate::timing::print(&table);
         suite.evidence.speed.extend(table);
     }
     Ok(())

@@ -1,14 +1,14 @@
 //! K3, mHC coefficients.
 
-use karat_kernels::choice;
-use karat_kernels::cuda::{Buffer, Device, Mhc, MhcCall};
-use karat_kernels::evidence::SpeedRow;
+use crate::choice;
+use crate::cuda::{Buffer, Device, Mhc, MhcCall};
+use crate::evidence::SpeedRow;
 use karat_model::Result;
 
-use crate::cases::{Cases, wide};
-use crate::numbers::{Random, terms};
-use crate::timing::median;
-use crate::{Suite, exact};
+use super::cases::{Cases, wide};
+use super::numbers::{Random, terms};
+use super::timing::median;
+use super::{Suite, exact};
 
 /// Images and the bound of their mixes: one rounding of fn; two terms; exact products, f32 sums.
 const IMAGES: [(&str, f64); 6] = [
@@ -93,7 +93,7 @@ impl Operands {
     }
 }
 
-pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
+pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let load = |name: &str| Mhc::new(&suite.loader.load(device, name)?);
     let (naive, exactly) = (load("naive-mhc-f32")?, load("naive-mhc-f64")?);
@@ -134,7 +134,7 @@ pub(crate) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
+pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     for tokens in [64, 1024, 8192] {
         let bytes = tokens as usize * WIDTH as usize * 2;
@@ -176,7 +176,6 @@ pub(crate) fn speed(suite: &mut Suite) -> Result<()> {
                 rows.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
-        crate::timing::print(&rows);
         suite.evidence.speed.extend(rows);
     }
     Ok(())
