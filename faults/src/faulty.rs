@@ -121,6 +121,7 @@ impl Visitor for Edits<'_> {
             };
             let is_hit = (0..rows.len()).any(|i| edit.hits(i));
             if let Some(change) = put.fault.edit.filter(|_| is_hit) {
+                let right = edit.tensor.clone();
                 change(&mut edit)?;
                 put.size.shrink(&mut edit, &right);
             }
