@@ -58,7 +58,7 @@ impl Line {
             }
         }
         let mut looks: Vec<(u64, &str)> = looks.into_iter().map(|(name, n)| (n, name)).collect();
-        looks.sort_by(|a, b| b.0.cmp(&a.0));
+        looks.sort_by_key(|look| std::cmp::Reverse(look.0));
         line.looks = looks.iter().map(|(n, name)| format!("{n} {name}")).collect::<Vec<_>>().join(", ");
         let is_answer = |seq: u32, pos: u32| inputs.asks[seq as usize].iter().any(|a| a.answer.contains(&(pos + 1)));
         let (mut kl, mut answer_kl) = (0.0, 0.0);

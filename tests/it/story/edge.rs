@@ -173,7 +173,7 @@ window's rows before it; with all layers it is the scheduler's loss, reached in 
 const TAIL: &str = "
 Layers 0 and 1 together are enough, and so is layer 3 alone. Layers 2, 4 and 6 find the name without their windows.
 
-In `tic-tac-toe` nothing is told or asked so close before its edge (token 512), and the same scheduler costs none of its three
-answers. `karat isolate` finds the loss there too: the rows are nobody's, whatever they cost.
+In `tic-tac-toe`, whose request resumes at token 512, the same scheduler costs none of three answers (measured before this page was
+written anew). `karat isolate` finds the loss there too: the rows are nobody's, whatever they cost.
 
 ";
