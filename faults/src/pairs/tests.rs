@@ -32,7 +32,7 @@ fn a_row_that_the_other_fault_fills_alone_tells_of_nothing() {
     let said = |failing: Vec<Row>, suspects: &[(&str, &str)]| Said {
         ids: Vec::new(),
         first: failing.first().cloned(),
-        suspects: suspects.iter().map(|(l, t)| (l.to_string(), t.to_string())).collect(),
+        suspects: suspects.iter().map(|(l, t)| ((*l).to_string(), (*t).to_string())).collect(),
         failing,
     };
     // ROUTE-01 must show at ffn.wt or ffn.routed of layer 2.

@@ -7,7 +7,7 @@ use karat_optimized::Optimized;
 use karat_seam::{Block, Data, OpSpec, Path, Phase, Recorder, RowId, Tap};
 use serde_json::{Value, json};
 
-use crate::bench::is_expected;
+use crate::bench::{SECOND, is_expected};
 use crate::kept::number_of;
 use crate::{Bench, Fault};
 
@@ -44,8 +44,8 @@ pub struct Added {
 }
 
 impl Added {
-    /// `taps`: rows of the candidate with the fault.
-    pub(crate) fn of(fault: &Fault, changes: &[Change], taps: &[TapRow]) -> Option<Self> {
+    /// `taps`: rows of the candidate with the fault, in the sequence that it changes.
+    pub(crate) fn of(fault: &Fault, changes: &[Change], taps: &[&TapRow]) -> Option<Self> {
         // The op alone is wrong where the fault edits its result; of wrong files it is the first op whose result changes.
         let op = |tap: Tap| OpSpec::writer_of(tap).map(|spec| spec.op);
         let first = changes.iter().filter(|c| !c.rows.is_empty()).map(|c| c.tap).min().and_then(op);
@@ -54,7 +54,7 @@ impl Added {
             taps => taps.contains(&tap),
         };
         let tolerances = |c: &Change| -> Vec<(String, f64)> {
-            let is_here = |r: &&TapRow| {
+            let is_here = |r: &&&TapRow| {
                 (r.layer == fault.layer() && r.tap == c.tap.name() && r.phase == c.phase.name())
                     && r.gate == "rel_l2"
                     && (r.part.is_empty() || (r.part == "op" && is_op(c.tap)))
@@ -69,7 +69,10 @@ impl Added {
             tolerance,
             rows: c.rows.len(),
         };
-        let here = changes.iter().filter(|c| is_expected(fault, c.tap.name()) && !c.rows.is_empty());
+        // Where the fault edits a tap it is measured there, not at what follows from it.
+        let is_own = |tap: Tap| fault.taps.is_empty() || fault.files.is_some() || fault.taps.contains(&tap);
+        let is_place = |tap: Tap| is_own(tap) && is_expected(fault, tap.name());
+        let here = changes.iter().filter(|c| is_place(c.tap) && !c.rows.is_empty());
         let all = here.flat_map(|c| {
             let some = tolerances(c).into_iter().map(|(part, t)| added(c, &part, Some(t)));
             some.chain(std::iter::once(added(c, "", None))).collect::<Vec<_>>()
@@ -113,6 +116,9 @@ impl Bench {
         };
         let mut all: BTreeMap<(Tap, Phase), Sums> = BTreeMap::new();
         for ((site, seq), wrong) in &wrong.taps {
+            if fault.together && *seq != SECOND {
+                continue;
+            }
             let Some(right) = right.get(*site, *seq).filter(|r| r.tensor.shape == wrong.tensor.shape) else { continue };
             for (i, row) in wrong.rows.iter().enumerate() {
                 let pos = if site.tap.is_per_entry() { (row.pos + 1) * ratio - 1 } else { row.pos };

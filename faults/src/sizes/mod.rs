@@ -13,7 +13,7 @@ use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_seam::{Recorder, Sequence};
 use serde_json::{Value, json};
 
-use crate::bench::{CONTROL, STOCK};
+use crate::bench::{CONTROL, SECOND, STOCK};
 use crate::catalogue;
 use crate::faulty::Faulty;
 use crate::kept::{Kept, digest, number};
@@ -192,7 +192,9 @@ impl Bench {
             let flips: Vec<FlipRow> = run.flips.iter().filter(|r| r.patch_set == *name).cloned().collect();
             let report = judge(&Evidence { taps: &taps, flips: &flips, ..Evidence::default() }, &Policy::default());
             let changes = self.changes(t.0, &shown[which], &f.shown(), f.inner);
-            out.push(told(t.0, t.1, report.first_bad.as_ref(), &changes, &taps));
+            let sequence = &self.requests.seqs[if t.0.together { SECOND as usize } else { 0 }].id;
+            let own: Vec<&TapRow> = taps.iter().filter(|r| r.sequence == *sequence).collect();
+            out.push(told(t.0, t.1, report.first_bad.as_ref(), &changes, &own));
         }
         for (fault, amount, size) in ids {
             out.push(self.try_ids(fault, *amount, size)?);
@@ -234,7 +236,7 @@ impl Bench {
     }
 }
 
-fn told(fault: &Fault, amount: Amount, bad: Option<&FirstBad>, changes: &[Change], taps: &[TapRow]) -> Tried {
+fn told(fault: &Fault, amount: Amount, bad: Option<&FirstBad>, changes: &[Change], taps: &[&TapRow]) -> Tried {
     let edited = |c: &&Change| fault.taps.contains(&c.tap);
     let rows: BTreeSet<(u32, u32)> = changes.iter().filter(edited).flat_map(|c| c.rows.iter().copied()).collect();
     let is_discrete = fault.taps.iter().any(|tap| tap.is_discrete());

@@ -16,8 +16,9 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// What the smallest seen size adds to a tap that has a tolerance.
+    /// What the smallest seen size adds to a tap that has a tolerance, where a smaller one is missed.
     fn added(&self) -> Option<&Added> {
+        self.missed?;
         self.seen.filter(|_| !self.whole.by_rows)?.added.as_ref().filter(|a| a.tolerance.is_some())
     }
 
@@ -121,10 +122,11 @@ fn families(lines: &[Line<'_>]) -> String {
         let most_rows = rows.iter().max().map_or("-".to_string(), usize::to_string);
         let _ = writeln!(
             out,
-            "| {name} | {} | {} | {middle} | {most} | {middle_over} | {most_over} | {} | {most_rows} |",
+            "| {name} | {} | {} | {middle} | {most} | {middle_over} | {most_over} | {} | {most_rows} | {} |",
             some.len(),
             added.len(),
-            rows.len()
+            rows.len(),
+            some.iter().filter(|l| l.seen.is_some() && l.missed.is_none()).count(),
         );
     };
     for name in names {
@@ -148,23 +150,25 @@ the fault changes; **rows**: where decisions change or numbers are none, so many
 spread; **ids**: so many of the positions at which the whole fault has another id.
 
 *Added* is |wrong - right| / |right| over all rows of the phase at the tap, the path with the fault against the same path without it,
-up to there on the same operands: the unit of the tap's tolerance. It is given at the expected tap where it is nearest to
+up to there on the same operands: the unit of the tap's tolerance. It is given where the fault edits a tap, of wrong files at the expected tap where it is nearest to
 its tolerance, or furthest over it (part `op`: the tolerance of the op alone); for decisions it is the share of rows that changed, and
 has no tolerance.
 
 ## By family
 
-A fault is counted under *numbers* where what it adds has a tolerance, under *rows* where it is made smaller by rows or ids.
+A fault is counted under *numbers* where what it adds has a tolerance and a smaller size is missed, under *rows* where it is made
+smaller by rows or ids. *Always seen*: nothing smaller can be made of it, and that is still seen (one row, one id, one row of codes; a sink
+that is gone is gone at any share).
 
 ";
 
-const FAMILIES: &str = "| family | faults | numbers | added, median | added, worst | of the tolerance, median | worst | rows | most rows needed |
-|---|---|---|---|---|---|---|---|---|
+const FAMILIES: &str = "| family | faults | numbers | added, median | added, worst | of the tolerance, median | worst | rows | most rows needed | always seen |
+|---|---|---|---|---|---|---|---|---|---|
 ";
 
 const LIST: &str = "
-A fault under 1 of its tolerance is seen by another row than the one that its size is given at: by units of the last place, a changed
-decision, or a later tap.
+A fault under 1 of its tolerance is seen because the path's own roundings come on top of it, or by another row than the one that its
+size is given at: by units of the last place, a changed decision, or a later tap.
 
 ## By fault
 

@@ -54,7 +54,7 @@ fn the_search_ends_within_a_factor_of_two() {
     assert_eq!(guessed(0.02), (3, share(1.0 / 32.0), share(1.0 / 64.0)));
     assert_eq!(guessed(0.01), (4, share(1.0 / 64.0), share(1.0 / 128.0)));
     assert_eq!(guessed(0.2), (4, share(0.25), share(0.125)));
-    let rows = |n| Amount::Rows(n);
+    let rows = Amount::Rows;
     assert_eq!(shares(&threshold(0.05, true, 100)), [share(1.0), rows(25), rows(6), rows(1), rows(3)]);
     assert_eq!(shares(&threshold(0.0, true, 9)), [share(1.0), rows(2), rows(1)]);
     assert_eq!(shares(&threshold(0.0, true, 1)), [share(1.0)], "one row is the least");
