@@ -79,6 +79,51 @@ fn plans_that_round_alike_share_a_pass_and_a_changed_patch_runs_what_it_changes(
     }
 }
 
+/// Each of the default patches in another's place, after a run with the defaults: the tables are those of the same run without
+/// a cache, byte for byte, also of two runs at once that share what the first left.
+#[test]
+fn a_default_patch_exchanged_has_the_tables_of_a_run_without_a_cache() {
+    let dir = workplace();
+    let dir = dir.path();
+    let ids: Vec<u32> = (0..40).map(|i| (i * 53 + 7) % 500).collect();
+    let tokens = serde_json::json!({"sequences": [{"id": "a", "input_ids": ids, "generated_from": 30}]});
+    fs::write(dir.join("ids.json"), tokens.to_string()).unwrap();
+    let cache = dir.join("cache");
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap())];
+    let run = |patches: &str, out: &str, more: &[&str]| {
+        let base = ["audit", "--model", "mini", "--tokens", "ids.json", "--quiet", "--patches", patches, "--out", out];
+        karat_in(dir, &[&base[..], more].concat(), &environment)
+    };
+    let first = run("all", "first", &[]);
+    run("all", "plain", &["--no-cache"]).expect(first.exit);
+    assert_eq!(tables(dir, "first"), tables(dir, "plain"));
+    for (n, patches) in [
+        "tf32-mhc,fp8-indexer,mma-sparse-mla",
+        "bf16-mhc,bf16-indexer,mma-sparse-mla",
+        "bf16-mhc,fp8-indexer,fp8-q-sparse-mla",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let [plain, one, other] = ["plain", "one", "other"].map(|who| format!("{who}{n}"));
+        let (a, b) = std::thread::scope(|scope| {
+            let beside = scope.spawn(|| run(patches, &other, &[]));
+            (run(patches, &one, &[]), beside.join().unwrap())
+        });
+        let exit = run(patches, &plain, &["--no-cache"]).exit;
+        assert_eq!((a.exit, b.exit), (exit, exit), "{patches}");
+        let derivations = |out: &str| fs::read(dir.join(out).join("derivations.csv")).unwrap();
+        for out in [&one, &other] {
+            assert_eq!(tables(dir, out), tables(dir, &plain), "{patches}");
+            assert_eq!(derivations(out), derivations(&plain), "{patches}");
+        }
+        // Of five sets stock and those of the two patches that stayed are known in every block.
+        for used in [used(dir, &one), used(dir, &other)] {
+            assert!(used.comparisons >= 3 * used.comparisons_asked / 5, "{patches}: {used:?}");
+        }
+    }
+}
+
 /// A part is killed wherever it is; the same command again finds what was finished, and the tables are the same.
 #[test]
 fn a_killed_audit_goes_on() {
