@@ -5,6 +5,8 @@
 //! alone costs its own roundings, which are ten times less behind quantised operands: what the plan says of them is what is
 //! allowed (METRICS: the op gate). Only ops without large weights are asked again.
 
+mod cancel;
+
 use karat_bundle::TapRow;
 use karat_diff::rows::{Distance, distance};
 use karat_diff::tolerance::{Measure, ROUNDINGS, effective_rows, root_sum};
@@ -100,7 +102,13 @@ pub(crate) fn rows(
                 let Some(found) = found(&golden, &theirs.tensor, &of_phase) else { continue };
                 let own = plan.as_ref().and_then(|plan| {
                     let own = plan.error(at, *op, *tap, phase, seq)?;
-                    Some((own, within(at, plan, (*op, *tap), phase, seq, &made)))
+                    let within = within(at, plan, (*op, *tap), phase, seq, &made);
+                    let cancelled = match op {
+                        Op::IndexScore => cancel::cost(at, phase, &operands, &golden, &of_phase),
+                        _ => 0.0,
+                    };
+                    // Where nothing cancels it is a part of what the op costs anyway.
+                    Some((own, if cancelled > own { root_sum([within, cancelled]) } else { within }))
                 });
                 if !always && own.is_none() {
                     continue;

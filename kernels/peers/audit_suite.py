@@ -4,7 +4,7 @@ whatever becomes of the rest, what has ended is known.
 
 audit: the default audit with the default patches; 24 short runs of all five kernels, on the mini golden model and on 20 models with
 random weights, each with sequences of one to 129 tokens, some decoded token by token.
-layer: one layer of DeepSeek-V4-Flash's shapes with random weights, golden on the GPU too.
+layer: one layer of DeepSeek-V4-Flash's shapes with random weights.
 
 KARAT_SUITE_DRY=1 runs a few of them by contracts on the processor alone: the script's own test.
 """
@@ -19,8 +19,8 @@ import time
 
 KERNELS = "exact-split-mhc,bf16-gemm,fp8-indexer,mma-sparse-mla,{moe}"
 DRY = os.environ.get("KARAT_SUITE_DRY") == "1"
-# Seconds after which no further run is begun, and at which one is ended.
-LAST_START, LAST_END = 430, 520
+# Seconds at which a run is ended.
+LAST_END = 500
 START = time.monotonic()
 
 
@@ -92,7 +92,7 @@ def bundle(folder):
         "patches": [{k: row[k] for k in ("patch", "state", "verdict", "measured_error")}
                     for row in table(os.path.join(folder, "patches.csv"))],
         "notes": [n for n in of_run.get("notes", []) if "kernel" in n or "probe" in n],
-        "wall": of_run.get("wall_seconds", of_run.get("walls")),
+        "wall": of_run.get("wall_s"),
     }
 
 
@@ -102,8 +102,8 @@ class Suite:
         self.scratch = tempfile.mkdtemp(prefix="karat-suite-")
         self.place = {}
 
-    def audit(self, name, args, random_weights):
-        if time.monotonic() - START > LAST_START:
+    def audit(self, name, args, random_weights, needs=90):
+        if left() < needs:
             self.runs.append({"name": name, "exit": None, "skipped": "no time was left"})
             return self.write()
         folder = os.path.join(self.scratch, "bundle")
@@ -120,6 +120,8 @@ class Suite:
         else:
             with open(log, errors="replace") as file:
                 row["said"] = file.read()[-1500:]
+        with open(log, errors="replace") as file:
+            print("".join(line for line in file if "(golden" in line or "threads" in line), end="")
         self.runs.append(row)
         worst = max((t.get("of_tolerance", 0.0) for t in row.get("taps", {}).values()), default=0.0)
         print(f"{name}: exit {code}, {row.get('verdict')}, {seconds} s, {memory} MiB, {row.get('judged_rows')} rows, "
@@ -215,16 +217,17 @@ def audit(suite):
 
 
 def layer(suite):
-    shape, lengths = ("narrow", (256, 4096)) if DRY else ("flash", (1024, 8192))
+    # The long one first: what time is left is for the other. Golden is computed by the processor: on an H200 the long run did not end
+    # within 304 s with golden on the GPU, whose kernels are written for bits.
+    shape, lengths = ("narrow", (4096, 256)) if DRY else ("flash", (8192, 1024))
     model, ids = os.path.join(suite.scratch, "model"), os.path.join(suite.scratch, "tokens.json")
     code, seconds, _ = run(["./real_shape", model, shape, "1", "0"], os.path.join(suite.scratch, "log"))
     print(f"checkpoint: exit {code}, {seconds} s", flush=True)
-    rest = [] if DRY else ["--backend", "cuda"]
     for n in lengths:
         tokens(ids, 7, [n // 64, n - n // 64], vocabulary(model), 8)
         # Every tap of every patch set is held in memory: the long run has one set beside stock.
         patches = KERNELS.format(moe="mxfp4-moe") if n < 4096 else "mxfp4-moe"
-        suite.audit(f"{n} tokens, {patches}", ["--model", model, "--tokens", ids, "--layers", "1", "--patches", patches, *rest], True)
+        suite.audit(f"{n} tokens, {patches}", ["--model", model, "--tokens", ids, "--layers", "1", "--patches", patches], True, 250)
 
 
 if __name__ == "__main__":

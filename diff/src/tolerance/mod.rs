@@ -171,9 +171,11 @@ impl Tolerance {
 
     /// This tolerance where the plan's roundings cost more on the row than the one rounding that it stands on: a sum whose
     /// terms cancel keeps their errors, not their size, so relative to what is left four roundings may be less than the plan
-    /// itself must cost. Never more than the factor of four on what was derived.
+    /// itself must cost. Never more than the factor of four on what was derived, but for a value that is judged alone (less than one
+    /// effective row): of that one draw of the noise tells little.
     pub fn raised(self, derived: f64, effective_rows: f64) -> Self {
-        let value = (DERIVED * derived * chance(effective_rows)).min(ROUNDINGS * derived);
+        let most = if effective_rows < 1.0 { f64::INFINITY } else { ROUNDINGS * derived };
+        let value = (DERIVED * derived * chance(effective_rows)).min(most);
         if self.measure != Measure::RelL2 || !derived.is_finite() || value <= self.value {
             return self;
         }

@@ -161,6 +161,8 @@ fn a_sum_that_cancels_is_judged_by_what_is_left_of_it() {
     assert!(!many.provisional && many.predicted == 0.4);
     // One row carries it: four times, not 25 times.
     assert!((four.raised(0.4, 1.0).value - 1.6).abs() < 1e-12);
+    // One value alone: of two draws of one normal variable either may be any factor larger.
+    assert!(four.raised(0.4, 0.5).value > 1000.0);
     // What the four roundings cover, and what was tightened, stays.
     assert_eq!(four.raised(0.5 * four.predicted, 1.0), four);
     let tight = four.tightened(0.01, 100.0);
