@@ -243,7 +243,7 @@ impl Edit<'_> {
     /// others would be seen by what they are stored as, not by how wrong they are.
     pub(crate) fn keep_share(&mut self, right: &Tensor, share: f32) {
         if let (Data::F32(wrong), Data::F32(right)) = (&mut self.tensor.data, &right.data) {
-            let is_bf16 = right.iter().all(|r| r.to_bits() & 0xffff == 0);
+            let is_bf16 = right.iter().all(|r| r.to_bits().trailing_zeros() >= 16);
             for (w, r) in wrong.iter_mut().zip(right) {
                 let new = mixed(*r, *w, share);
                 *w = if is_bf16 && new.is_finite() { bf16::round(new) } else { new };

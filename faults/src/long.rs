@@ -31,12 +31,12 @@ impl Long {
         Kept::open(&self.0)
     }
 
-    pub(crate) fn limit(&self) -> Duration {
+    pub(crate) fn limit() -> Duration {
         number(SECONDS).map_or(Duration::MAX, Duration::from_secs)
     }
 
     /// How many pairs, drawn by which seed.
-    pub(crate) fn pairs(&self) -> (usize, u64) {
+    pub(crate) fn pairs() -> (usize, u64) {
         (number(PAIRS).unwrap_or(50) as usize, number(PAIRS_SEED).unwrap_or(1))
     }
 }

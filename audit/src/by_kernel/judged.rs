@@ -25,7 +25,7 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.found.merge(&other.found);
         self.budget.merge(&other.budget);
         self.rows += other.rows;
@@ -91,7 +91,7 @@ impl<'a> Judged<'a> {
                 .collect();
             let rows = rows.first().map_or(0, |row| row.seq);
             let at = self.found.entry((tap, rows, phase as u8)).or_default();
-            parts.into_iter().for_each(|part| at.add(part));
+            parts.into_iter().for_each(|part| at.add(&part));
         }
     }
 }

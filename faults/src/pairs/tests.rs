@@ -62,10 +62,10 @@ fn two_faults_in_two_layers_are_both_told() {
 #[ignore = "slow: run with --include-ignored (CI does)"]
 fn the_committed_page_has_the_pairs_that_its_seed_draws() {
     if let Some(long) = Long::of_environment() {
-        let ((n, seed), mut kept) = (long.pairs(), long.kept());
+        let ((n, seed), mut kept) = (Long::pairs(), long.kept());
         let (start, pairs) = (Instant::now(), draw(n, seed));
         let bench = Bench::new(2).unwrap();
-        let goes_on = || start.elapsed() < long.limit();
+        let goes_on = || start.elapsed() < Long::limit();
         if audit_pairs(&bench, &pairs, &mut kept, &goes_on, &|text| progress(start, text)).unwrap() {
             std::fs::write(committed(), page(&pairs, seed, &said(&kept)).unwrap()).unwrap();
         }

@@ -89,7 +89,7 @@ fn the_committed_page_has_every_fault_that_is_no_control() {
     if let Some(long) = Long::of_environment() {
         let mut kept = long.kept();
         let (start, bench) = (Instant::now(), Bench::new(2).unwrap());
-        let goes_on = || start.elapsed() < long.limit();
+        let goes_on = || start.elapsed() < Long::limit();
         if search(&bench, &sized(), &mut kept, &goes_on, &|text| progress(start, text)).unwrap() {
             std::fs::write(committed(), page(&tried(&kept))).unwrap();
         }
