@@ -189,7 +189,8 @@ fn a_report_judges_a_bundle_again_and_explains_a_tolerance() {
     assert!((sum.sqrt() / data["op_error"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{data}");
     for row in data["rows"].as_array().unwrap() {
         let of = |name: &str| row[name].as_f64().unwrap();
-        let chance = (4.0 * 0.5f64.sqrt() / of("effective_rows").max(1.0).sqrt()).exp();
+        // Where the tail of the ratio of two sums of squares is exp(-8).
+        let chance = (4.0 / of("effective_rows")).exp().acosh().exp();
         if row["basis"] == "derived" {
             assert!((of("tolerance") / (1.5 * of("derived") * chance) - 1.0).abs() < 1e-12, "{row}");
         }
