@@ -228,10 +228,7 @@ fn the_audit_judges_it_and_names_it() {
             assert!(value < 1.5 * derived.max(1e-5), "{tap}, {}: {value:e} of {derived:e}", row.phase);
             // Where few rows carry an error, four roundings may be tighter than what chance may make of a derived one.
             let is_derived = ["derived", "tighter"].contains(&row.basis.as_str());
-            assert!(
-                tap == "hc_attn.pre" || (is_derived && value > 0.3 * derived),
-                "{tap}: {value:e} of {derived:e}"
-            );
+            assert!(tap == "hc_attn.pre" || (is_derived && value > 0.3 * derived), "{tap}: {value:e} of {derived:e}");
         }
     }
     let head = outcome.taps.iter().find(|r| r.layer == "head").unwrap().order;

@@ -41,9 +41,7 @@ fn formula(row: &TapRow) -> String {
     match (row.basis.as_str(), row.gate.as_str()) {
         ("derived", _) => "1.5 x derived x exp(acosh(exp(4 / rows))) for chance, and never under 1e-5".into(),
         ("tighter", _) => "four one-rounding errors: tighter than 1.5 x derived".into(),
-        ("raised", _) => {
-            "1.5 x derived x exp(acosh(exp(4 / rows))), from one row on 4 x derived at most".into()
-        }
+        ("raised", _) => "1.5 x derived x exp(acosh(exp(4 / rows))), from one row on 4 x derived at most".into(),
         (_, "max_over_max") => "1e-5 of the tap's largest value, or ten floors".into(),
         (_, "unexplained_flips") => "decisions that the formats' noise cannot have changed".into(),
         (_, "unexplained_rows") => "a row's format, and four times what sampled rows of the layer inherit".into(),
