@@ -132,11 +132,6 @@ impl OpSpec {
         GRAPH
     }
 
-    /// The op with this name.
-    pub fn named(name: &str) -> Option<&'static OpSpec> {
-        GRAPH.iter().find(|spec| spec.name == name)
-    }
-
     /// The op that writes this tap.
     pub fn writer_of(tap: Tap) -> Option<&'static OpSpec> {
         GRAPH.iter().find(|spec| spec.writes.contains(&tap))
