@@ -31,9 +31,15 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let folder = root.join("kernels/evidence");
     match &args.command {
         Kind::Check => check(&folder),
-        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => add_spread(&folder, file),
-        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => add_golden(&folder, file),
-        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"runs\"") => add_audits(&folder, file),
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => {
+            add_part::<SpreadEvidence>(&folder, file)
+        }
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => {
+            add_part::<GoldenEvidence>(&folder, file)
+        }
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"runs\"") => {
+            add_part::<AuditEvidence>(&folder, file)
+        }
         Kind::Add { file } => {
             let mut evidence = Evidence::read(file)?;
             // A run may have tried images that weren't kept.
@@ -58,111 +64,132 @@ fn file_name(device: &str) -> String {
     device.to_lowercase().split_whitespace().collect::<Vec<_>>().join("-") + ".json"
 }
 
-/// Keeps a run of the part `golden`, unless something was found wrong.
-fn add_golden(folder: &Path, file: &Path) -> Result<()> {
-    let evidence = GoldenEvidence::read(file)?;
-    let faults = evidence.faults()?;
-    if !faults.is_empty() {
-        bail!("{} is no evidence that golden has the same bits there:\n  {}", file.display(), faults.join("\n  "));
+/// What a part of the suite brings back.
+trait PartEvidence: serde::Serialize + Sized {
+    /// What it is evidence of, in words.
+    const OF: &'static str;
+
+    fn read(file: &Path) -> Result<Self>;
+
+    /// Reasons why it doesn't hold for the sources as they are now.
+    fn against(&self) -> Result<Vec<String>>;
+
+    /// The part of the suite, which is its folder's name too.
+    fn part(&self) -> &str;
+
+    /// The device or host, as a file's name has it.
+    fn host(&self) -> String;
+
+    /// One line on what it shows.
+    fn said(&self) -> String;
+}
+
+impl PartEvidence for GoldenEvidence {
+    const OF: &'static str = "golden's bits on a GPU";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
     }
-    let (folder, name) = (folder.join("golden"), file_name(&evidence.device.name));
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
-    println!("evidence: kernels/evidence/golden/{name}");
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> &str {
+        "golden"
+    }
+
+    fn host(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn said(&self) -> String {
+        format!("golden on {} of {}: {} values, all bits equal", self.device.name, self.date, self.values().0)
+    }
+}
+
+impl PartEvidence for SpreadEvidence {
+    const OF: &'static str = "sums between GPUs";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> &str {
+        "nccl"
+    }
+
+    fn host(&self) -> String {
+        format!("{} x{}", self.device.name, self.device.gpus)
+    }
+
+    fn said(&self) -> String {
+        let (host, sums) = (&self.device, self.all_reduce.iter().map(|it| it.values).sum::<u64>());
+        let (n, name, date) = (host.gpus, &host.name, &self.date);
+        format!("{n} x {name} of {date}: {sums} sums of NCCL those of an order, golden's bits equal")
+    }
+}
+
+/// Kept whatever the runs say, unless they speak for other kernels.
+impl PartEvidence for AuditEvidence {
+    const OF: &'static str = "audits with these kernels";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.stale()?)
+    }
+
+    fn part(&self) -> &str {
+        &self.part
+    }
+
+    fn host(&self) -> String {
+        self.device.get("name").cloned().unwrap_or_else(|| "unknown".to_string())
+    }
+
+    fn said(&self) -> String {
+        let (passed, others) = self.passed();
+        let others = if others.is_empty() { String::new() } else { format!("; not passed: {}", others.join(", ")) };
+        let (part, host, date) = (&self.part, self.host(), &self.date);
+        format!("{part} on {host} of {date}: {passed} of {} runs passed{others}", self.runs.len())
+    }
+}
+
+/// Keeps what a part brought back, unless something speaks against it.
+fn add_part<T: PartEvidence>(folder: &Path, file: &Path) -> Result<()> {
+    let evidence = T::read(file)?;
+    let against = evidence.against()?;
+    if !against.is_empty() {
+        bail!("{} is no evidence of {}:\n  {}", file.display(), T::OF, against.join("\n  "));
+    }
+    let (part, name) = (evidence.part(), file_name(&evidence.host()));
+    std::fs::create_dir_all(folder.join(part))?;
+    std::fs::write(folder.join(part).join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
+    println!("evidence: kernels/evidence/{part}/{name}: {}", evidence.said());
     Ok(())
 }
 
-/// Keeps a run of the part `nccl`, unless something was found wrong.
-fn add_spread(folder: &Path, file: &Path) -> Result<()> {
-    let evidence = SpreadEvidence::read(file)?;
-    let faults = evidence.faults()?;
-    if !faults.is_empty() {
-        bail!("{} is no evidence on sums between GPUs:\n  {}", file.display(), faults.join("\n  "));
-    }
-    let name = file_name(&format!("{} x{}", evidence.device.name, evidence.device.gpus));
-    let folder = folder.join("nccl");
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
-    println!("evidence: kernels/evidence/nccl/{name}");
-    Ok(())
-}
-
-/// Several GPUs of one host: what there is must hold; nothing is said aloud.
-fn check_spread(folder: &Path) -> Result<()> {
-    let files = json_files(&folder.join("nccl"))?;
+/// What there is of a part must hold; what there is not is said aloud.
+fn check_part<T: PartEvidence>(folder: &Path, part: &str) -> Result<()> {
+    let files = json_files(&folder.join(part))?;
     if files.is_empty() {
-        println!("evidence: several GPUs: NEVER RUN on any host");
+        println!("evidence: {} (part {part} of the suite): NEVER RUN on any device", T::OF);
     }
     for file in files {
-        let evidence = SpreadEvidence::read(&file)?;
-        let faults = evidence.faults()?;
-        if !faults.is_empty() {
-            bail!("{}: measure again (cargo xtask gpu-suite, part nccl):\n  {}", file.display(), faults.join("\n  "));
+        let evidence = T::read(&file)?;
+        let against = evidence.against()?;
+        if !against.is_empty() {
+            let at = file.display();
+            bail!("{at}: measure again (cargo xtask gpu-suite, part {part}):\n  {}", against.join("\n  "));
         }
-        let (host, sums) = (&evidence.device, evidence.all_reduce.iter().map(|it| it.values).sum::<u64>());
-        let (n, name, date) = (host.gpus, &host.name, &evidence.date);
-        println!("evidence: {n} x {name} of {date}: {sums} sums of NCCL those of an order, golden's bits equal");
-    }
-    Ok(())
-}
-
-/// Keeps a run of the part `audit` or `layer`, whatever it says, unless it speaks for other kernels.
-fn add_audits(folder: &Path, file: &Path) -> Result<()> {
-    let evidence = AuditEvidence::read(file)?;
-    let stale = evidence.stale()?;
-    if !stale.is_empty() {
-        bail!("{} is no evidence of these kernels:\n  {}", file.display(), stale.join("\n  "));
-    }
-    let name = file_name(evidence.device.get("name").map_or("unknown", String::as_str));
-    let folder = folder.join(&evidence.part);
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
-    println!("evidence: kernels/evidence/{}/{name}: {}", evidence.part, standing(&evidence));
-    Ok(())
-}
-
-/// How many runs passed, and which did not.
-fn standing(evidence: &AuditEvidence) -> String {
-    let (passed, others) = evidence.passed();
-    let others = if others.is_empty() { String::new() } else { format!("; not passed: {}", others.join(", ")) };
-    format!("{passed} of {} runs passed{others}", evidence.runs.len())
-}
-
-/// Audits on GPUs: what there is must speak for the kernels as they are; what it says of them is said again.
-fn check_audits(folder: &Path) -> Result<()> {
-    for part in ["audit", "layer"] {
-        let files = json_files(&folder.join(part))?;
-        if files.is_empty() {
-            println!("evidence: part {part} of the suite: NEVER RUN on any device");
-        }
-        for file in files {
-            let evidence = AuditEvidence::read(&file)?;
-            let stale = evidence.stale()?;
-            if !stale.is_empty() {
-                let at = file.display();
-                bail!("{at}: measure again (cargo xtask gpu-suite, part {part}):\n  {}", stale.join("\n  "));
-            }
-            let device = evidence.device.get("name").map_or("unknown", String::as_str);
-            println!("evidence: {part} on {device} of {}: {}", evidence.date, standing(&evidence));
-        }
-    }
-    Ok(())
-}
-
-/// Golden on GPUs: what there is must hold; nothing is said aloud.
-fn check_golden(folder: &Path) -> Result<()> {
-    let files = json_files(&folder.join("golden"))?;
-    if files.is_empty() {
-        println!("evidence: golden on a GPU: NEVER RUN on any device");
-    }
-    for file in files {
-        let evidence = GoldenEvidence::read(&file)?;
-        let faults = evidence.faults()?;
-        if !faults.is_empty() {
-            bail!("{}: measure again (cargo xtask gpu-suite, part golden):\n  {}", file.display(), faults.join("\n  "));
-        }
-        let (device, date, n) = (&evidence.device.name, &evidence.date, evidence.values().0);
-        println!("evidence: golden on {device} of {date}: {n} values, all bits equal");
+        println!("evidence: {}", evidence.said());
     }
     Ok(())
 }
@@ -194,9 +221,9 @@ fn check(folder: &Path) -> Result<()> {
             evidence.speed.len()
         );
     }
-    check_golden(folder)?;
-    check_spread(folder)?;
-    check_audits(folder)
+    check_part::<GoldenEvidence>(folder, "golden")?;
+    check_part::<SpreadEvidence>(folder, "nccl")?;
+    ["audit", "layer"].into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
 }
 
 fn complain(file: &Path, evidence: &Evidence) -> Result<()> {
