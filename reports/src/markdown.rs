@@ -183,19 +183,8 @@ fn ladder(bundle: &Bundle) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let heads = [
-        "patch set",
-        "positions",
-        "mean KL",
-        "median",
-        "90 %",
-        "99 %",
-        "largest",
-        "top ids changed",
-        "expected by noise",
-    ];
     let mut out = vec![String::new(), "## Distribution of the next token".to_string()];
-    out.extend(table(&heads, rows));
+    out.extend(table(&facts::RUNG_HEADS, rows));
     out
 }
 

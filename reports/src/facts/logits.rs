@@ -25,6 +25,10 @@ pub(crate) struct Rung<'a> {
 /// The shares of [`Rung::quantiles`].
 pub(crate) const SHARES: [f64; 4] = [0.5, 0.9, 0.99, 1.0];
 
+/// What the columns of a table of [`Rung`]s are called.
+pub(crate) const RUNG_HEADS: [&str; 9] =
+    ["patch set", "positions", "mean KL", "median", "90 %", "99 %", "largest", "top ids changed", "expected by noise"];
+
 /// Patch sets in table order.
 pub(crate) fn ladder(bundle: &Bundle) -> Vec<Rung<'_>> {
     let mut sets: BTreeMap<(usize, &str), Vec<&TokenRow>> = BTreeMap::new();

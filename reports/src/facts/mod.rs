@@ -17,7 +17,7 @@ use karat_bundle::{Bundle, Date, FirstBad, TapRow, Verdict};
 pub(crate) use flips::surprising;
 pub(crate) use heat::{Heat, counts_entries, heat};
 pub(crate) use layers::{Layer, Tap, layers, nearness, phase_name};
-pub(crate) use logits::{Rung, ladder};
+pub(crate) use logits::{RUNG_HEADS, Rung, ladder};
 pub(crate) use places::{Place, places};
 pub(crate) use recall::{DEPTHS, Group, LENGTHS, MODULI, RecallSet, recall};
 

@@ -18,24 +18,13 @@ pub(super) fn ladder(bundle: &Bundle) -> Option<Markup> {
         return None;
     }
     let rows: Vec<Markup> = rungs.iter().map(line).collect();
-    let heads = [
-        "patch set",
-        "positions",
-        "mean KL",
-        "median",
-        "90 %",
-        "99 %",
-        "largest",
-        "top ids changed",
-        "expected by noise",
-    ];
     Some(html! {
         p { "KL(golden || candidate) over the whole vocabulary at every position, in nats: stock first, then what each patch set does to it." }
         @if let Some(svg) = plot::ladder(&rungs) {
             (legend(&[("line injected", "median, 90 %, 99 % and largest"), ("ring", "mean")]))
             (wide("Chart: KL by patch set; the table below has its numbers", &PreEscaped(svg)))
         }
-        (table("KL ladder", &heads, &rows))
+        (table("KL ladder", &facts::RUNG_HEADS, &rows))
     })
 }
 
