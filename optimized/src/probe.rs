@@ -176,25 +176,25 @@ struct Seen {
 impl Seen {
     fn of(path: &dyn Path, layers: &[(u16, Option<u32>)]) -> Result<Self> {
         let mut taps = Recorder::new(|site| !site.tap.is_state());
-        let x = path.embed(&mut NoTaps).map_err(wrong)?;
+        let x = path.embed(&mut NoTaps).map_err(|e| wrong(&e))?;
         for (l, _) in layers {
-            let layer = path.layer(*l).map_err(wrong)?;
-            layer.run(&mut [Lane::new(&x, &mut taps)]).map_err(wrong)?;
+            let layer = path.layer(*l).map_err(|e| wrong(&e))?;
+            layer.run(&mut [Lane::new(&x, &mut taps)]).map_err(|e| wrong(&e))?;
         }
-        path.head(&mut [Lane::new(&x, &mut taps)]).map_err(wrong)?;
+        path.head(&mut [Lane::new(&x, &mut taps)]).map_err(|e| wrong(&e))?;
         Ok(Self::new(taps, layers))
     }
 
     /// The same of contracts on one model, each weight decoded once for all of them.
     fn of_all(sets: &PatchSets, layers: &[(u16, Option<u32>)]) -> Result<Vec<Self>> {
         let members: Vec<usize> = (0..sets.sets().len()).collect();
-        let embed = |path: &Optimized| path.embed(&mut NoTaps).map_err(wrong);
+        let embed = |path: &Optimized| path.embed(&mut NoTaps).map_err(|e| wrong(&e));
         let x: Vec<Streams> = sets.sets().iter().map(embed).collect::<Result<_>>()?;
         let mut taps: Vec<Recorder> = members.iter().map(|_| Recorder::new(|site| !site.tap.is_state())).collect();
         for (l, _) in layers {
-            sets.layer(*l, &members, &mut lanes(&x, &mut taps)).map_err(wrong)?;
+            sets.layer(*l, &members, &mut lanes(&x, &mut taps)).map_err(|e| wrong(&e))?;
         }
-        sets.head(&members, &mut lanes(&x, &mut taps)).map_err(wrong)?;
+        sets.head(&members, &mut lanes(&x, &mut taps)).map_err(|e| wrong(&e))?;
         Ok(taps.into_iter().map(|taps| Self::new(taps, layers)).collect())
     }
 
@@ -265,7 +265,7 @@ fn lanes<'a>(x: &'a [Streams], taps: &'a mut [Recorder]) -> Vec<Lane<'a>> {
     x.iter().zip(taps).map(|(x, see)| Lane::new(x, see)).collect()
 }
 
-fn wrong(e: karat_seam::Error) -> Error {
+fn wrong(e: &karat_seam::Error) -> Error {
     Error::usage(format!("an effect probe failed: {e}"))
 }
 
