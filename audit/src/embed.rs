@@ -22,7 +22,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         Some(hash) if missing.is_empty() => Flow::known(hash),
         _ => {
             let start = Instant::now();
-            let x = Flow::made(setup.cache, setup.golden.embed(&mut golden)?);
+            let x = Flow::made(setup, setup.golden.embed(&mut golden)?);
             walk.keep_golden(&known, &golden, &x.hash);
             walk.out.wall[0] += start.elapsed().as_secs_f64();
             x
@@ -44,7 +44,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         rerun::embed(walk, i)?;
         walk.out.wall[1] += start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let x = walk.x.values()?;
+        let x = walk.x.hold(setup.cache)?;
         let mut record = Record::default();
         let aligned = streams.as_ref().and_then(|s| align::streams(s, &x.rows));
         if aligned.is_none() {
@@ -53,7 +53,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         }
         walk.runners[i].x_golden_rows = aligned.or_else(|| Some(x.clone()));
         walk.runners[i].seen = seen;
-        let next = streams.map(|streams| Flow::made(setup.cache, streams));
+        let next = streams.map(|streams| Flow::made(setup, streams));
         record.next = next.as_ref().map(|flow| flow.hash);
         record.count(&before, candidate.calls());
         let mut on_x2 = Recorder::all();

@@ -34,7 +34,7 @@ pub(crate) fn bundle(
     }
     run.notes = outcome.notes;
     let [golden, candidate, diff] = outcome.wall;
-    run.wall_s = Walls { total: total_s, golden, candidate, diff };
+    run.wall_s = Walls { total: total_s, golden, candidate, diff, parts: None };
     if let Some(cache) = job.cache {
         run.cache = cache.used();
     }

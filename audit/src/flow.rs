@@ -1,12 +1,11 @@
 //! Streams on their way through the layers, and what of a block is known already.
 
-use std::sync::Arc;
-
 use karat_seam::{Block, Recorder, Site, Streams, Tap};
 
 use crate::cache::{self, Cache, Hash, Key, Kind};
 use crate::lockstep::{Lockstep, Walk};
 use crate::record::Record;
+use crate::states::Kept;
 use crate::{Error, Result, align};
 
 /// Streams by content. The values are there when this run made them or had need of them.
@@ -14,14 +13,14 @@ use crate::{Error, Result, align};
 pub(crate) struct Flow {
     /// Content; all zero without a cache.
     pub(crate) hash: Hash,
-    held: Option<Arc<Streams>>,
+    held: Option<Kept>,
 }
 
 impl Flow {
-    /// Streams that were made, kept for later runs.
-    pub(crate) fn made(cache: Option<&Cache>, streams: Streams) -> Self {
-        let hash = cache.map_or([0; 32], |cache| cache.put_content(&cache::write_streams(&streams)));
-        Self { hash, held: Some(Arc::new(streams)) }
+    /// Streams that were made, kept for later runs. They wait for their block.
+    pub(crate) fn made(setup: &Lockstep<'_>, streams: Streams) -> Self {
+        let hash = setup.cache.map_or([0; 32], |cache| cache.put_content(&cache::write_streams(&streams)));
+        Self { hash, held: Some(Kept::waiting(streams, setup.states.as_ref())) }
     }
 
     /// Streams that an earlier run made.
@@ -29,17 +28,21 @@ impl Flow {
         Self { hash, held: None }
     }
 
-    /// The values, from the cache when they are not here. [`Error::CacheGap`] when the cache lost them.
+    /// The values, from their file or from the cache when they are not here. [`Error::CacheGap`] when the cache lost them.
     pub(crate) fn hold(&mut self, cache: Option<&Cache>) -> Result<&Streams> {
-        if self.held.is_none() {
-            self.held = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams)).map(Arc::new);
+        match &mut self.held {
+            Some(kept) => kept.bring()?,
+            none => {
+                let found = cache.and_then(|cache| cache.get(Kind::Other, &self.hash, cache::read_streams));
+                *none = found.map(Kept::here);
+            }
         }
         self.values()
     }
 
     /// The values, once held.
     pub(crate) fn values(&self) -> Result<&Streams> {
-        self.held.as_deref().ok_or(Error::CacheGap)
+        self.held.as_ref().and_then(Kept::values).ok_or(Error::CacheGap)
     }
 }
 

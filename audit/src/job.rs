@@ -14,7 +14,7 @@ use karat_seam::{AllReduce, Requests, Site};
 use karat_trace::TapGlob;
 use sha2::{Digest, Sha256};
 
-use crate::{Cache, Error, Progress, Result};
+use crate::{Cache, Error, Progress, Result, States};
 
 /// Conversations to run, with the scenario that each sequence belongs to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -126,6 +126,8 @@ pub struct Job<'a> {
     pub repro: Option<PathBuf>,
     /// Where earlier runs left what they found out.
     pub cache: Option<&'a Cache>,
+    /// Bytes of the streams between blocks that are held in memory, the others in a temporary file; no bound without.
+    pub states: Option<u64>,
     /// Computes golden's ops, where this processor does not.
     pub backend: Option<Arc<dyn Backend>>,
     /// Computes ops of speed patches, where their contracts do not.
@@ -163,6 +165,7 @@ impl<'a> Job<'a> {
             rerun: false,
             repro: None,
             cache: None,
+            states: None,
             backend: None,
             kernels: None,
             reduce: None,
@@ -194,6 +197,11 @@ impl<'a> Job<'a> {
     pub(crate) fn golden(&self, requests: Requests) -> Result<Golden> {
         let here = Golden::new(self.checkpoint.clone(), requests, Mode::F32, self.threads)?;
         Ok(here.computed_by(self.backend.clone()))
+    }
+
+    /// What a run of the loop holds its streams in.
+    pub(crate) fn states(&self) -> Option<Arc<States>> {
+        self.states.map(|limit| Arc::new(States::new(limit)))
     }
 
     /// The pool that comparing runs in.

@@ -54,10 +54,10 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         walk.as_layer(&mut golden.on_x, l);
         golden.on_x2.values_mut().for_each(|seen| walk.as_layer(seen, l));
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
-        let start = Instant::now();
         let key = known.golden_key();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
         let nulls = Nulls::make(walk, l, resident.as_deref(), &golden.on_x, &facts, &missing)?;
+        let start = Instant::now();
         let lanes = Lanes {
             on_x: &golden.on_x,
             on_x2: &golden.on_x2,
@@ -66,7 +66,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
             nulls: Some(&nulls),
         };
         let keep = || {
-            let next = golden.next.map(|next| Flow::made(walk.cache(), next));
+            let next = golden.next.map(|next| Flow::made(setup, next));
             next.inspect(|next| walk.keep_golden(&known, &golden.on_x, &next.hash))
         };
         let compare = || compare_layer(walk, l, resident.as_deref(), &facts, &lanes, &missing);
@@ -121,7 +121,7 @@ fn run_candidates(
                 format!("{who}: no mtp.{}.out: what the block's head injects is not judged", l - layers)
             });
         }
-        let next = streams.map(|streams| Flow::made(walk.setup.cache, streams));
+        let next = streams.map(|streams| Flow::made(walk.setup, streams));
         record.next = next.as_ref().map(|flow| flow.hash);
         record.count(&before, candidate.calls());
         runner.choices = choices::of(l, &runner.seen, walk.setup.golden.requests(), facts, &walk.x.values()?.rows);

@@ -49,6 +49,7 @@ mod rerun;
 mod rotate;
 mod sampled;
 mod slots;
+mod states;
 mod storage;
 mod trace;
 
@@ -80,6 +81,7 @@ pub use predict::PatchSpec;
 pub use progress::{Progress, Quiet};
 pub use recall::{Heard, Kept, recall, recall_of, recall_until};
 pub use repro::free as repro_place;
+pub use states::States;
 pub use storage::storage;
 pub use trace::{TraceJob, audit_trace, requests_of};
 

@@ -5,6 +5,7 @@
 //! those decisions were golden's own on x' is judged apart.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::flow::{Flow, Keys};
 use crate::patch_rows::Calls;
 use crate::progress::{Progress, Steps};
 use crate::recall::Asked;
-use crate::{Error, Result, embed, head, layer, mtp, place};
+use crate::{Error, Result, States, embed, head, layer, mtp, place};
 
 /// What to compare.
 pub struct Lockstep<'a> {
@@ -41,6 +42,8 @@ pub struct Lockstep<'a> {
     pub layers: Option<u16>,
     /// Where earlier runs left what they found out, and this one does.
     pub cache: Option<&'a Cache>,
+    /// A bound on the streams that wait between two blocks; all are held without one.
+    pub states: Option<Arc<States>>,
 }
 
 /// What a lockstep run leaves.
@@ -68,6 +71,8 @@ pub struct Outcome {
     pub recall: Vec<RecallRow>,
     /// Seconds in golden, candidates and comparing.
     pub wall: [f64; 3],
+    /// Those in golden that noise took, and what it is the size of.
+    pub noise_s: f64,
     /// Layer passes of all rows, by one path, over the number of layers. What came from the cache is free.
     pub forward_equivalents: f64,
 }
@@ -84,6 +89,15 @@ pub(crate) struct Runner {
     pub(crate) choices: Choices,
     /// Streams of the rerun, and what its last block showed.
     pub(crate) again: (Option<Streams>, Option<Recorder>),
+}
+
+impl Outcome {
+    /// Counts the seconds since `start` as golden's, in noise.
+    pub(crate) fn in_noise(&mut self, start: Instant) {
+        let seconds = start.elapsed().as_secs_f64();
+        self.wall[0] += seconds;
+        self.noise_s += seconds;
+    }
 }
 
 impl Runner {
@@ -145,6 +159,7 @@ impl Lockstep<'_> {
             walk.out.notes.push(format!("only the first {layers} of {blocks} layers ran: no logits were compared"));
         }
         let mut out = walk.out;
+        out.notes.extend(self.states.iter().filter_map(|states| states.note()));
         out.forward_equivalents = walk.passes as f64 / f64::from(blocks.max(1));
         Ok(out)
     }

@@ -120,13 +120,13 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
                 record.part.derivations.extend(derivations(walk, &lanes));
             }
             record.part.extend(compare_block(walk, n, block, &lanes)?);
-            let next = streams.map(|streams| Flow::made(setup.cache, streams));
+            let next = streams.map(|streams| Flow::made(setup, streams));
             record.next = next.as_ref().map(|flow| flow.hash);
             record.count(&before, candidate.calls());
             all.push(Made { i: n, next, record });
         }
         if let Some(next) = golden.next {
-            let next = Flow::made(setup.cache, next);
+            let next = Flow::made(setup, next);
             walk.keep_golden(&known, &golden.on_x, &next.hash);
             next_x = Some(next);
         }

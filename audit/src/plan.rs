@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use karat_bundle::{Bundle, Candidate as RunCandidate};
+use karat_bundle::{Bundle, Candidate as RunCandidate, WallParts};
 use karat_diff::Claims;
 use karat_optimized::{History, Optimized, Patch, PatchSets, Plan, Stock, patches};
 use karat_reference::{Golden, Mode};
@@ -55,6 +55,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let pool = job.pool()?;
     let (checkpoint, requests) = (&job.checkpoint, &job.inputs.requests);
     let golden = job.golden(requests.clone())?;
+    let open = start.elapsed().as_secs_f64();
     let claims = subject.claims();
     // A path that claims f32 is judged at 1e-5: golden's own noise must be known there.
     let floor = match job.floor || claims == Claims::F32 {
@@ -81,7 +82,9 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         true => Some(made()?.computed_by(job.kernels.as_ref())),
         false => None,
     };
+    let probing = Instant::now();
     let effects = Effects::of(job, subject)?;
+    let probes = probing.elapsed().as_secs_f64();
     let counts: Vec<_> = paths.iter().map(|p| || calls(p.2)).collect();
     let candidates = paths
         .iter()
@@ -100,6 +103,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             Candidate { patches, backend, history, rotates, calls, together, rules, rerun, kernels, ..new }
         })
         .collect();
+    let states = job.states();
     let lockstep = Lockstep {
         golden: &golden,
         floor: floor.as_ref().map(|f| f as &dyn karat_seam::Path),
@@ -111,9 +115,20 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         layers: job.layers,
         // What an earlier run left is no second run.
         cache: job.cache.filter(|_| !job.rerun && job.kernels.is_none()),
+        states: states.clone(),
     };
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;
     finish::added_to_stock(&mut outcome.taps);
+    let parts = WallParts {
+        open,
+        probes,
+        golden: outcome.wall[0] - outcome.noise_s,
+        noise: outcome.noise_s,
+        weights: together.weight_time().as_secs_f64(),
+        contracts: outcome.wall[1] - together.weight_time().as_secs_f64(),
+        comparing: outcome.wall[2],
+        ..WallParts::default()
+    };
     let profile = subject.stock.name();
     let mut rows = Vec::new();
     for (set, specs, _) in &paths {
@@ -134,11 +149,16 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
         patch_sets: paths.iter().map(|(name, ..)| name.clone()).collect(),
     };
     let mut bundle = finish::bundle(job, outcome, candidate, rows, start.elapsed().as_secs_f64());
+    let looking = Instant::now();
     if job.second_look {
         let failing = pool.install(|| lockstep.find(&mut bundle))?;
         repro::leave(job, failing.as_ref())?;
     }
-    bundle.run.wall_s.total = start.elapsed().as_secs_f64();
+    let (second_look, total) = (looking.elapsed().as_secs_f64(), start.elapsed().as_secs_f64());
+    let told: f64 = parts.named().iter().map(|(_, seconds)| seconds).sum();
+    bundle.run.wall_s.total = total;
+    bundle.run.wall_s.parts = Some(WallParts { second_look, rest: total - told - second_look, ..parts });
+    bundle.run.spilled_bytes = states.map_or(0, |states| states.spilled());
     Ok(bundle)
 }
 

@@ -153,6 +153,7 @@ fn compare(job: &Job<'_>, subject: &TraceJob, start: Instant) -> Result<Bundle> 
         taps: &|site| job.wants(site),
         layers: job.layers,
         cache: job.cache.filter(|_| rerun.is_none() && !sampled),
+        states: job.states(),
     };
     let pool = job.pool()?;
     let mut outcome = pool.install(|| lockstep.run(job.progress, job.stop))?;

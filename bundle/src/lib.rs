@@ -26,7 +26,7 @@ pub use read::{read, read_table};
 pub use requests::{RequestRow, write_requests};
 pub use run::{
     CacheUse, Candidate, Conversation, Model, Part, PartOf, Partition, PatchUse, Run, Scenario, Schema, Stopped, Table,
-    Walls,
+    WallParts, Walls,
 };
 pub use schema::{Column, Row, SCHEMA_VERSION, schema_hash};
 pub use tables::{DerivationRow, FlipRow, HistoryRow, PatchRow, RecallRow, TapRow, TokenRow};

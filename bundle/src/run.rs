@@ -100,6 +100,80 @@ pub struct Walls {
     /// In comparing.
     #[serde(with = "json::number")]
     pub diff: f64,
+    /// What the seconds of an audit of the low-precision path went into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<WallParts>,
+}
+
+/// Wall times of an audit of the low-precision path by what they went into, seconds; no second is in two of them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WallParts {
+    /// Reading and hashing the checkpoint.
+    #[serde(with = "json::number")]
+    pub open: f64,
+    /// What each patch does, on an input made for the purpose.
+    #[serde(with = "json::number")]
+    pub probes: f64,
+    /// Golden on its own streams and on those of the candidates.
+    #[serde(with = "json::number")]
+    pub golden: f64,
+    /// Golden with the noise that tolerances are derived from.
+    #[serde(with = "json::number")]
+    pub noise: f64,
+    /// Reading and decoding the candidates' weights.
+    #[serde(with = "json::number")]
+    pub weights: f64,
+    /// The candidates' other work.
+    #[serde(with = "json::number")]
+    pub contracts: f64,
+    /// Comparing, and keeping what was found.
+    #[serde(with = "json::number")]
+    pub comparing: f64,
+    /// A second look at what failed.
+    #[serde(with = "json::number")]
+    pub second_look: f64,
+    /// Anything else.
+    #[serde(with = "json::number")]
+    pub rest: f64,
+}
+
+impl WallParts {
+    /// Each part with its name, in the order of a run.
+    pub fn named(&self) -> [(&'static str, f64); 9] {
+        [
+            ("opening the model", self.open),
+            ("probing the patches", self.probes),
+            ("golden", self.golden),
+            ("its noise lanes", self.noise),
+            ("contracts' weights", self.weights),
+            ("contracts", self.contracts),
+            ("comparing", self.comparing),
+            ("second look", self.second_look),
+            ("rest", self.rest),
+        ]
+    }
+}
+
+impl Walls {
+    /// Adds another run's times. Parts are told where both tell them.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.golden += other.golden;
+        self.candidate += other.candidate;
+        self.diff += other.diff;
+        self.parts = self.parts.take().zip(other.parts.as_ref()).map(|(a, b)| WallParts {
+            open: a.open + b.open,
+            probes: a.probes + b.probes,
+            golden: a.golden + b.golden,
+            noise: a.noise + b.noise,
+            weights: a.weights + b.weights,
+            contracts: a.contracts + b.contracts,
+            comparing: a.comparing + b.comparing,
+            second_look: a.second_look + b.second_look,
+            rest: a.rest + b.rest,
+        });
+    }
 }
 
 /// What an audit took from its cache, and gave to it. Results are the same with and without.
@@ -156,6 +230,11 @@ pub struct Table {
     pub sha256: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 /// `run.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +272,9 @@ pub struct Run {
     pub cache: CacheUse,
     /// Peak resident memory, bytes; 0 where it is not known.
     pub peak_memory_bytes: u64,
+    /// Bytes of streams between layers that waited in a temporary file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spilled_bytes: u64,
     /// The policy that the verdict was made with.
     pub policy: Policy,
     /// Which parts of a partitioned run this is; nothing for a run that was never parted.

@@ -177,6 +177,10 @@ pub(crate) struct Audit {
     /// Take nothing from the cache of earlier runs and leave nothing there (as KARAT_NO_CACHE=1 does)
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Bytes of the streams between layers that wait in memory (500MB, 2GiB), the others in a temporary file (in TMPDIR); by
+    /// default a quarter of the memory that is available at the start
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) hold: Option<String>,
     /// Run only part I of N of the conversations; karat merge puts the parts together
     #[arg(long, value_name = "I/N")]
     pub(crate) partition: Option<String>,

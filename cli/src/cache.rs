@@ -67,6 +67,20 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// What may wait in memory between layers: what was asked for, or a quarter of what is available; no bound where nobody knows.
+pub(crate) fn hold(asked: Option<&str>) -> Result<Option<u64>> {
+    let Some(text) = asked else { return Ok(available().map(|bytes| bytes / 4)) };
+    let wrong = || Failure::usage(format!("--hold: expected a size such as 500MB or 2GiB, found `{text}`"));
+    bytes(text).map(Some).ok_or_else(wrong)
+}
+
+/// Memory that can be had without taking any from others, where Linux says so.
+fn available() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = told.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    bytes(&line.trim().replace("kB", "KiB"))
+}
+
 /// A whole number with an optional unit.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();

@@ -273,6 +273,7 @@ impl Bench {
             taps: &|_| true,
             layers: None,
             cache: None,
+            states: None,
         };
         lockstep.run(&Quiet, &AtomicBool::new(false))
     }

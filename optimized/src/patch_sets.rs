@@ -46,6 +46,10 @@ impl PatchSets {
         &self.sets
     }
 
+    pub(crate) fn sets_mut(&mut self) -> &mut [Optimized] {
+        &mut self.sets
+    }
+
     /// Linears of layers that were decoded so far, by all sets, together or alone.
     pub fn weight_loads(&self) -> u64 {
         self.shared.loads.total()

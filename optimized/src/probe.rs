@@ -12,11 +12,12 @@ use std::sync::Arc;
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Error, Result};
 use karat_seam::{
-    Block, Data, Lane, NoTaps, Path, Phase, Recorded, Recorder, Requests, Sequence, Site, Span, SpanKind, Tap, Turn,
+    Block, Data, Lane, NoTaps, Path, Phase, Recorded, Recorder, Requests, Sequence, Site, Span, SpanKind, Streams, Tap,
+    Together, Turn,
 };
 
-use crate::plan::{Plan, Scaling};
-use crate::{History, Optimized};
+use crate::plan::{Plan, Resolved, Scaling};
+use crate::{History, Optimized, PatchSets};
 
 /// What a patch does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,44 +63,57 @@ const PROMPT: u32 = 24;
 const DECODED: u32 = 8;
 /// How far from a whole number of times a path may lie.
 const SLACK: f64 = 0.2;
+/// Patches whose contracts are probed in one pass over the weights: what each shows of every tap is held.
+const AT_ONCE: usize = 8;
 
 /// The effect of each patch of a plan beside the others, in registry order, in the path that `open` gives.
 ///
 /// # Errors
 /// As [`Optimized::new`], and what the path answers.
 pub fn probes(checkpoint: &Arc<Checkpoint>, plan: &Plan, threads: usize, open: &Open<'_>) -> Result<Vec<Probe>> {
-    let contract = |patches: &[String]| {
-        let plan = Plan { patches: patches.to_vec(), history: History::Cold, ..plan.clone() };
-        Optimized::new(Arc::clone(checkpoint), requests(checkpoint), plan, threads)
-    };
-    let whole = contract(&plan.patches)?;
-    if whole.resolved.patches.is_empty() {
+    let requests = requests(checkpoint);
+    let contract = |patches: &[String]| Plan { patches: patches.to_vec(), history: History::Cold, ..plan.clone() };
+    let contracts = |plans: Vec<Plan>| PatchSets::new(checkpoint, &requests, plans, threads);
+    let whole = contracts(vec![contract(&plan.patches)])?;
+    let resolved = whole.sets()[0].resolved.clone();
+    if resolved.patches.is_empty() {
         return Ok(Vec::new());
     }
-    let layers = layers(&whole);
-    let on = Seen::of(&whole, &layers)?;
-    let path = open(requests(checkpoint))?;
+    let layers = layers(&whole.sets()[0]);
+    let path = open(requests.clone())?;
     let seen = Seen::of(&*path, &layers)?;
-    let mut out = Vec::new();
-    for patch in &whole.resolved.patches {
-        if patch.exact {
-            out.push(Probe { patch: patch.name, effect: Effect::Schedule, place: None });
-            continue;
+    drop(path);
+    let acting: Vec<_> = resolved.patches.iter().filter(|patch| !patch.exact).collect();
+    let mut found: BTreeMap<&str, Probe> = BTreeMap::new();
+    let mut on = None;
+    for some in acting.chunks(AT_ONCE) {
+        // The first is the plan itself; after it each patch's contract, the plan without it or, of one that moves the scaling
+        // factor, without any factor.
+        let mut plans = vec![contract(&plan.patches)];
+        for patch in some {
+            let others = plan.patches.iter().filter(|asked| asked.split(':').next().map(str::trim) != Some(patch.name));
+            plans.push(contract(&others.cloned().collect::<Vec<String>>()));
         }
-        let others = plan.patches.iter().filter(|asked| asked.split(':').next().map(str::trim) != Some(patch.name));
-        let without = contract(&others.cloned().collect::<Vec<String>>())?;
-        let scales = without.resolved.distinct(|r| r.scaling) != whole.resolved.distinct(|r| r.scaling);
-        let found = if scales {
-            let mut bare = contract(&plan.patches)?;
-            bare.resolved.set_scaling(Scaling { topk: false, hash_topk: false, combine: false });
-            let factor = whole.config().routed_scaling_factor;
-            seen.factors(&Seen::of(&bare, &layers)?, &layers, factor)
-        } else {
-            seen.shares(&on, &Seen::of(&without, &layers)?)
-        };
-        out.push(judge(patch.name, &found, scales));
+        let mut sets = contracts(plans)?;
+        let scaling = |r: &Resolved| r.distinct(|r| r.scaling);
+        let scales: Vec<bool> =
+            sets.sets()[1..].iter().map(|without| scaling(&without.resolved) != scaling(&resolved)).collect();
+        for (set, _) in sets.sets_mut()[1..].iter_mut().zip(&scales).filter(|(_, scales)| **scales) {
+            set.resolved = resolved.clone();
+            set.resolved.set_scaling(Scaling { topk: false, hash_topk: false, combine: false });
+        }
+        let factor = checkpoint.config().routed_scaling_factor;
+        let mut shown = Seen::of_all(&sets, &layers)?.into_iter();
+        let whole = shown.next();
+        let on = on.get_or_insert_with(|| whole.expect("the plan itself is the first set"));
+        for ((patch, scales), other) in some.iter().zip(scales).zip(shown) {
+            let places = if scales { seen.factors(&other, &layers, factor) } else { seen.shares(on, &other) };
+            found.insert(patch.name, judge(patch.name, &places, scales));
+        }
     }
-    Ok(out)
+    let schedule = |name| Probe { patch: name, effect: Effect::Schedule, place: None };
+    let of = |name| found.get(name).copied().unwrap_or_else(|| schedule(name));
+    Ok(resolved.patches.iter().map(|patch| of(patch.name)).collect())
 }
 
 /// The probe's tokens, spread over the vocabulary.
@@ -161,15 +175,31 @@ struct Seen {
 
 impl Seen {
     fn of(path: &dyn Path, layers: &[(u16, Option<u32>)]) -> Result<Self> {
-        let wrong = |e: karat_seam::Error| Error::usage(format!("an effect probe failed: {e}"));
         let mut taps = Recorder::new(|site| !site.tap.is_state());
-        let x = path.embed(&mut NoTaps).map_err(wrong)?;
+        let x = path.embed(&mut NoTaps).map_err(|e| wrong(&e))?;
         for (l, _) in layers {
-            let layer = path.layer(*l).map_err(wrong)?;
-            layer.run(&mut [Lane::new(&x, &mut taps)]).map_err(wrong)?;
+            let layer = path.layer(*l).map_err(|e| wrong(&e))?;
+            layer.run(&mut [Lane::new(&x, &mut taps)]).map_err(|e| wrong(&e))?;
         }
-        path.head(&mut [Lane::new(&x, &mut taps)]).map_err(wrong)?;
-        Ok(Self { taps, ratios: layers.iter().filter_map(|(l, ratio)| Some((*l, (*ratio)?))).collect() })
+        path.head(&mut [Lane::new(&x, &mut taps)]).map_err(|e| wrong(&e))?;
+        Ok(Self::new(taps, layers))
+    }
+
+    /// The same of contracts on one model, each weight decoded once for all of them.
+    fn of_all(sets: &PatchSets, layers: &[(u16, Option<u32>)]) -> Result<Vec<Self>> {
+        let members: Vec<usize> = (0..sets.sets().len()).collect();
+        let embed = |path: &Optimized| path.embed(&mut NoTaps).map_err(|e| wrong(&e));
+        let x: Vec<Streams> = sets.sets().iter().map(embed).collect::<Result<_>>()?;
+        let mut taps: Vec<Recorder> = members.iter().map(|_| Recorder::new(|site| !site.tap.is_state())).collect();
+        for (l, _) in layers {
+            sets.layer(*l, &members, &mut lanes(&x, &mut taps)).map_err(|e| wrong(&e))?;
+        }
+        sets.head(&members, &mut lanes(&x, &mut taps)).map_err(|e| wrong(&e))?;
+        Ok(taps.into_iter().map(|taps| Self::new(taps, layers)).collect())
+    }
+
+    fn new(taps: Recorder, layers: &[(u16, Option<u32>)]) -> Self {
+        Self { taps, ratios: layers.iter().filter_map(|(l, ratio)| Some((*l, (*ratio)?))).collect() }
     }
 
     /// For each block and phase the first tap at which `on` and `off` differ, and where on the line between them this is.
@@ -229,6 +259,14 @@ impl Seen {
         }
         out
     }
+}
+
+fn lanes<'a>(x: &'a [Streams], taps: &'a mut [Recorder]) -> Vec<Lane<'a>> {
+    x.iter().zip(taps).map(|(x, see)| Lane::new(x, see)).collect()
+}
+
+fn wrong(e: &karat_seam::Error) -> Error {
+    Error::usage(format!("an effect probe failed: {e}"))
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

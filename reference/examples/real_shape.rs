@@ -1,9 +1,10 @@
-//! Golden on a checkpoint of real shapes: `real_shape DIR flash|narrow LAYERS TOKENS [THREADS]`.
+//! Golden on a checkpoint of real shapes: `real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS]`.
 //!
 //! DIR is made when it is not there: seeded weights in the released format, `flash` with the widths of DeepSeek-V4-Flash
 //! (256 FP4 experts, 3.4 GB a layer), `narrow` a thirty-second of them. The layers alternate CSA and HCA, the vocabulary is small:
 //! what is looked at is a layer. The codes of an expert are random in the first layer and a hole of the file in all others,
-//! which takes no disk and the same arithmetic. With no tokens the folder is all that is made. Prints the time of each layer, its rate, and the most memory that was resident.
+//! which takes no disk and the same arithmetic, but says nothing: its routed sums are zero. With `flash:EXPERTS` there are as many
+//! experts a layer (13.4 MB each) and all of them are random. With no tokens the folder is all that is made. Prints the time of each layer, its rate, and the most memory that was resident.
 #![recursion_limit = "256"]
 #![expect(clippy::print_stdout, reason = "an example is for people")]
 
@@ -37,10 +38,12 @@ struct Shape {
     index_heads: usize,
     index_dim: usize,
     layers: usize,
+    /// Layers whose experts' codes are random, from the first.
+    dense: usize,
 }
 
 impl Shape {
-    fn of(name: &str, layers: usize) -> Self {
+    fn of(name: &str, layers: usize) -> Result<Self> {
         let flash = Self {
             d: 4096,
             heads: 64,
@@ -54,10 +57,12 @@ impl Shape {
             index_heads: 64,
             index_dim: 128,
             layers,
+            dense: 1,
         };
-        match name {
-            "flash" => flash,
-            _ => Self {
+        Ok(match name.split_once(':') {
+            None if name == "flash" => flash,
+            Some(("flash", experts)) => Self { experts: experts.parse()?, dense: layers, ..flash },
+            None if name == "narrow" => Self {
                 d: 256,
                 heads: 8,
                 hd: 128,
@@ -69,7 +74,8 @@ impl Shape {
                 index_heads: 16,
                 ..flash
             },
-        }
+            _ => return Err(format!("expected flash, flash:EXPERTS or narrow, found `{name}`").into()),
+        })
     }
 
     fn is_csa(layer: usize) -> bool {
@@ -213,7 +219,7 @@ impl Plan {
         self.f32(format!("{ffn}gate.bias"), &[s.experts], 0.1);
         for (name, rows, cols) in [("w1", s.inner, d), ("w2", d, s.inner), ("w3", s.inner, d)] {
             for e in 0..s.experts {
-                self.fp4(&format!("{ffn}experts.{e}.{name}"), rows, cols, l == 0);
+                self.fp4(&format!("{ffn}experts.{e}.{name}"), rows, cols, l < s.dense);
             }
             self.fp8(&format!("{ffn}shared_experts.{name}"), rows, cols);
         }
@@ -283,9 +289,9 @@ fn make(dir: &FilePath, s: &Shape) -> Result<()> {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [dir, shape, layers, tokens, rest @ ..] = args.as_slice() else {
-        return Err("usage: real_shape DIR flash|narrow LAYERS TOKENS [THREADS]".into());
+        return Err("usage: real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS]".into());
     };
-    let (dir, shape) = (FilePath::new(dir), Shape::of(shape, layers.parse()?));
+    let (dir, shape) = (FilePath::new(dir), Shape::of(shape, layers.parse()?)?);
     let (tokens, threads): (usize, usize) = (tokens.parse()?, rest.first().map_or(Ok(2), |t| t.parse())?);
     if !dir.join("config.json").exists() {
         make(dir, &shape)?;

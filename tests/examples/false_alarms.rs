@@ -114,6 +114,7 @@ fn by_outputs(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Report, usiz
         taps: &|_| true,
         layers: None,
         cache: None,
+        states: None,
     };
     let all = lockstep.run(&Quiet, &AtomicBool::new(false)).expect("a whole run");
     let taps: Vec<_> = all.taps.into_iter().filter(|r| r.patch_set == "patched").collect();

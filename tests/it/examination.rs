@@ -140,6 +140,7 @@ fn examined(l: u16, tap: Tap, edit: Edit) -> (Bundle, f64) {
         taps: &|_| true,
         layers: None,
         cache: None,
+        states: None,
     };
     let outcome = lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap();
     let kl: Vec<f64> = outcome.tokens.iter().filter(|t| t.patch_set == "stock").map(|t| t.kl).collect();

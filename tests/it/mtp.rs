@@ -197,6 +197,7 @@ fn the_audit_judges_it_and_names_it() {
         taps: &|_| true,
         layers: None,
         cache: None,
+        states: None,
     };
     let outcome = lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap();
     let of = |set: &str| -> Vec<karat_bundle::TapRow> {

@@ -45,6 +45,7 @@ pub(super) fn measure(rig: &Rig<'_>, subject: &Subject, sets: &[Vec<String>]) ->
         taps: &|_| true,
         layers: None,
         cache: job.cache,
+        states: job.states(),
     };
     let outcome = job.pool()?.install(|| lockstep.run(job.progress, job.stop))?;
     let mut cost = outcome.forward_equivalents;

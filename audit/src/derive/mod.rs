@@ -339,7 +339,7 @@ fn once<'a>(
     // A plan of which nothing could be derived has no place.
     let known: Vec<bool> = all.iter().map(Option::is_some).collect();
     let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
-    walk.out.wall[0] += start.elapsed().as_secs_f64();
+    walk.out.in_noise(start);
     Ok(Derived { of: of.into_iter().map(|p| p.and_then(place)).collect(), all: all.into_iter().flatten().collect() })
 }
 

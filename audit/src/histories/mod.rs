@@ -123,7 +123,7 @@ pub fn histories(job: &Job<'_>, ask: &Histories) -> Result<HistoriesReport> {
     run.notes = finish::limits(job, !ask.patches.is_empty(), Some(ask.stock));
     run.notes.extend(notes(&checker, drafts.is_some(), guessed, ask));
     let total = start.elapsed().as_secs_f64();
-    run.wall_s = Walls { total, golden: golden_s, candidate: total - golden_s, diff: 0.0 };
+    run.wall_s = Walls { total, golden: golden_s, candidate: total - golden_s, diff: 0.0, parts: None };
     run.peak_memory_bytes = peak_memory();
     bundle.verdict = judge(&bundle.evidence(), &bundle.run.policy);
     Ok(HistoriesReport {

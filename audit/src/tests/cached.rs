@@ -48,6 +48,7 @@ fn run_until(
         taps: &|_: Site| true,
         layers,
         cache,
+        states: None,
     };
     lockstep.run(progress, &AtomicBool::new(false))
 }

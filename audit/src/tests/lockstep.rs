@@ -29,6 +29,7 @@ pub(super) fn run(golden: &Fake, candidates: &[(&str, &Fake, Vec<PatchSpec>)], c
         taps: &all,
         layers: None,
         cache: None,
+        states: None,
     };
     lockstep.run(&Quiet, &AtomicBool::new(false)).unwrap()
 }
@@ -214,6 +215,7 @@ fn a_stopped_run_leaves_nothing() {
         taps: &all,
         layers: None,
         cache: None,
+        states: None,
     };
     assert!(matches!(lockstep.run(&Quiet, &AtomicBool::new(true)), Err(Error::Interrupted)));
 }

@@ -100,17 +100,14 @@ fn derivations(to: &mut Vec<DerivationRow>, part: &[DerivationRow]) {
 
 /// What follows from the parts' own provenance.
 fn provenance(run: &mut Run, parts: &[Part]) {
-    let mut wall = Walls::default();
+    let mut wall = parts.first().map_or_else(Walls::default, |part| part.wall_s.clone());
     (run.findings, run.notes) = (Vec::new(), Vec::new());
     for part in parts {
-        wall.total += part.wall_s.total;
-        wall.golden += part.wall_s.golden;
-        wall.candidate += part.wall_s.candidate;
-        wall.diff += part.wall_s.diff;
         run.findings
             .extend(part.findings.iter().filter(|f| !run.findings.contains(f)).cloned().collect::<Vec<Finding>>());
         run.notes.extend(part.notes.iter().filter(|n| !run.notes.contains(n)).cloned().collect::<Vec<String>>());
     }
+    parts.iter().skip(1).for_each(|part| wall.add(&part.wall_s));
     run.wall_s = wall;
     run.peak_memory_bytes = parts.iter().map(|p| p.peak_memory_bytes).max().unwrap_or(0);
     run.threads = parts.iter().map(|p| p.threads).max().unwrap_or(0);

@@ -102,6 +102,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         Some(Err(why)) => (None, why),
         None => (None, String::new()),
     };
+    let states = cache::hold(args.hold.as_deref())?;
     let source = model::open(args.model.as_deref())?;
     let layers = source.checkpoint.config().layers.len();
     if let Some(asked) = args.layers.filter(|n| usize::from(*n) > layers) {
@@ -115,6 +116,7 @@ pub(crate) fn make(args: &Audit, globals: Globals) -> Result<Made> {
         rerun: args.rerun,
         repro: args.repro.clone(),
         cache: cache.as_ref(),
+        states,
         backend: computed.backend(),
         kernels: computed.kernels(),
         reduce: computed.all_reduce(),

@@ -164,9 +164,13 @@ fn header(bundle: &Bundle) -> Vec<String> {
     lines
 }
 
+/// Seconds from which on a run says where they went.
+const LONG: f64 = 30.0;
+
+/// What the run took; of a long one, where the time went, largest first.
 fn costs(bundle: &Bundle) -> String {
     let (wall, report) = (&bundle.run.wall_s, &bundle.verdict);
-    format!(
+    let mut line = format!(
         "{:.1} s (golden {:.1}, candidate {:.1}, comparing {:.1}), {} threads, {} MiB, {:.0} forward passes",
         wall.total,
         wall.golden,
@@ -175,7 +179,18 @@ fn costs(bundle: &Bundle) -> String {
         bundle.run.threads,
         bundle.run.peak_memory_bytes >> 20,
         report.forward_equivalents,
-    )
+    );
+    if bundle.run.spilled_bytes > 0 {
+        let mib = bundle.run.spilled_bytes >> 20;
+        line.push_str(&format!("; {mib} MiB of streams between layers waited in a temporary file"));
+    }
+    if let Some(parts) = wall.parts.as_ref().filter(|_| wall.total >= LONG) {
+        let mut parts = parts.named();
+        parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let told = parts.iter().filter(|(_, seconds)| *seconds >= 0.1).map(|(what, s)| format!("{what} {s:.1}"));
+        line.push_str(&format!("\nof it: {}", told.collect::<Vec<_>>().join(", ")));
+    }
+    line
 }
 
 /// What was not computed now, because an earlier run had; nothing when no cache was asked for.

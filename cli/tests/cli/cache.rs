@@ -167,6 +167,40 @@ fn a_killed_audit_goes_on() {
     panic!("no audit was killed between golden's first block and its end");
 }
 
+/// Streams between layers that wait in a file: every table has the bytes of the run that held them, with and without a cache,
+/// and nothing is left of the file.
+#[test]
+fn states_that_wait_in_a_file_change_no_byte() {
+    let dir = workplace();
+    let dir = dir.path();
+    let (cache, temporary) = (dir.join("cache"), dir.join("tmp"));
+    fs::create_dir(&temporary).unwrap();
+    let environment = [("KARAT_CACHE_DIR", cache.to_str().unwrap()), ("TMPDIR", temporary.to_str().unwrap())];
+    let plain = audit(dir, "plain", &["--no-cache", "--hold", "1GiB"], &environment);
+    audit(dir, "away", &["--no-cache", "--hold", "0"], &environment).expect(plain.exit);
+    audit(dir, "both", &["--hold", "0"], &environment).expect(plain.exit);
+    let derivations = |out: &str| fs::read(dir.join(out).join("derivations.csv")).unwrap();
+    let run = |out: &str| karat_bundle::read(&dir.join(out)).unwrap().run;
+    for out in ["away", "both"] {
+        assert_eq!(tables(dir, out), tables(dir, "plain"), "{out}");
+        assert_eq!(derivations(out), derivations("plain"), "{out}");
+        // 40 rows of golden's and of two patch sets' streams, behind the embedding and each of three layers; a row of bf16 values takes
+        // two bytes a value.
+        let config: serde_json::Value =
+            serde_json::from_slice(&fs::read(dir.join("mini/config.json")).unwrap()).unwrap();
+        let row = config["hidden_size"].as_u64().unwrap() * config["hc_mult"].as_u64().unwrap();
+        let least = 4 * 3 * 40 * 2 * row;
+        assert!((least..3 * least).contains(&run(out).spilled_bytes), "{out}: {} of {least}", run(out).spilled_bytes);
+    }
+    assert_eq!(run("plain").spilled_bytes, 0);
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "a temporary file is left");
+    let parts = run("away").wall_s.parts.unwrap();
+    let sum: f64 = parts.named().iter().map(|(_, seconds)| seconds).sum();
+    assert!((sum - run("away").wall_s.total).abs() < 1e-6, "{parts:?} are not the whole");
+    let bad = audit(dir, "bad", &["--hold", "much"], &environment).expect(2);
+    assert!(bad.error().contains("--hold: expected a size"), "{}", bad.stderr);
+}
+
 #[test]
 fn processes_share_a_cache_and_survive_what_is_in_it() {
     let dir = workplace();

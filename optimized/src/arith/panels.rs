@@ -39,13 +39,21 @@ pub(crate) struct Panels {
     block: usize,
 }
 
-/// `[rows, k]` to `[ceil(rows / 16), k, 16]`.
+/// `[rows, k]` to `[ceil(rows / 16), k, 16]`. By squares of 16 by 16: rows that lie apart by a power of two share a set of the
+/// first cache, so each of their lines is read once and whole.
 fn interleave(values: &[f32], k: usize) -> Vec<f32> {
     let rows = values.len() / k.max(1);
     let mut out = vec![0.0; rows.div_ceil(WIDTH) * k * WIDTH];
     for (panel, rows) in out.chunks_exact_mut(k * WIDTH).zip(values.chunks(k * WIDTH)) {
+        let whole = if rows.len() == k * WIDTH { k / WIDTH * WIDTH } else { 0 };
+        for (c, to) in panel[..whole * WIDTH].as_chunks_mut::<{ WIDTH * WIDTH }>().0.iter_mut().enumerate() {
+            for (r, row) in rows.chunks_exact(k).enumerate() {
+                let from: &[f32; WIDTH] = row[c * WIDTH..].first_chunk().expect("a whole square");
+                from.iter().enumerate().for_each(|(i, v)| to[i * WIDTH + r] = *v);
+            }
+        }
         for (r, row) in rows.chunks_exact(k).enumerate() {
-            for (slot, v) in panel.chunks_exact_mut(WIDTH).zip(row) {
+            for (slot, v) in panel[whole * WIDTH..].chunks_exact_mut(WIDTH).zip(&row[whole..]) {
                 slot[r] = *v;
             }
         }

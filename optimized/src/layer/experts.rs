@@ -1,4 +1,5 @@
-//! Routed experts: a few decoded at a time, side by side, each once for the rows of all lanes and segments that chose it.
+//! Routed experts: each band of a weight is decoded once, for the rows of all lanes and segments that chose its expert; those
+//! that round alike are rows of one product. No more than a band a thread is held of any weight.
 
 use karat_seam::{Error, Phase, Result};
 use rayon::prelude::*;
@@ -6,9 +7,9 @@ use rayon::prelude::*;
 use super::Resident;
 use crate::arith::round_rows;
 use crate::kernels::{Chosen, Kernels, Routed};
-use crate::linear::Linear;
-use crate::ops::experts::activate;
-use crate::plan::{Numerics, RouteWeight};
+use crate::linear::{Bands, Linear, Operand};
+use crate::ops::experts::gated;
+use crate::plan::{ACT_BLOCK, Numerics, Product, RouteWeight};
 
 /// Rows of one lane and segment on their way through the experts.
 pub(crate) struct Batch<'a> {
@@ -57,49 +58,149 @@ impl Batch<'_> {
             RouteWeight::AfterDown => self.wt.iter().map(|w| w * late).collect(),
         }
     }
+}
 
-    /// Slots (row * K + k) that chose an expert.
-    fn slots(&self, e: usize) -> Vec<usize> {
-        self.idx.iter().enumerate().filter(|(_, i)| **i as usize == e).map(|(slot, _)| slot).collect()
+/// Tasks for each thread that are made of experts and bands at a time.
+const TASKS: usize = 4;
+
+/// Batches whose experts are computed alike: their rows go through a weight side by side, and no row depends on another.
+struct Alike<'a> {
+    rules: &'a Numerics,
+    /// By expert the slots (batch, row * K + k) that chose it.
+    slots: Vec<Vec<(usize, usize)>>,
+}
+
+/// True where two plans' rules make the same of an expert's rows.
+fn is_alike(a: &Numerics, b: &Numerics) -> bool {
+    let of = |n: &Numerics| (n.experts, n.store, n.swiglu, n.route_weight, n.reduce, n.act_floor.to_bits());
+    of(a) == of(b)
+}
+
+/// An expert's rows of one group, gathered from its batches.
+struct Rows {
+    /// Which group.
+    group: usize,
+    /// What the product reads, one for each rank.
+    operands: Vec<Operand>,
+    /// Of the same rows a second weight's operand; none where there is no second weight.
+    second: Option<Operand>,
+    /// The rows' routing weights.
+    wt: Vec<f32>,
+}
+
+/// One expert with the weights that are opened of it, first bands decoded.
+struct Open<'a, const N: usize> {
+    e: usize,
+    weights: [Bands<'a>; N],
+    first: [Linear; N],
+    rows: Vec<Rows>,
+}
+
+impl<const N: usize> Open<'_, N> {
+    /// A band of each weight.
+    fn band(&self, layer: &Resident<'_>, band: usize, products: &[Product]) -> Result<Option<[Linear; N]>> {
+        if band == 0 { Ok(None) } else { layer.band(&self.weights, band, products).map(Some) }
     }
 }
 
-/// Experts that are decoded at a time: one a thread.
-fn at_once() -> usize {
-    rayon::current_num_threads().max(1)
-}
-
-impl Resident<'_> {
-    /// Matrices of some routed experts, in the forms that the batches need, decoded side by side.
-    fn decoded<const N: usize>(
-        &self,
-        experts: &[usize],
-        which: [&str; N],
-        batches: &[Batch<'_>],
-    ) -> Result<Vec<[Linear; N]>> {
+impl<'p> Resident<'p> {
+    /// Products that the batches ask of an expert's weights.
+    fn products(batches: &[Batch<'_>]) -> Vec<Product> {
         let mut products = Vec::new();
         for batch in batches.iter().filter(|b| b.by.is_none()) {
             if !products.contains(&batch.rules.experts) {
                 products.push(batch.rules.experts);
             }
         }
-        let prefix = format!("{}.ffn.experts", super::name_of(self.config(), self.l));
-        let one = |e: &usize| -> Result<[Linear; N]> {
-            let mut made = Vec::with_capacity(N);
-            for which in which {
-                self.path.shared.loads.count();
-                made.push(Linear::load(&self.path.checkpoint, &format!("{prefix}.{e}.{which}"), &products));
-            }
-            let made = made.into_iter().collect::<karat_model::Result<Vec<Linear>>>().map_err(Error::source)?;
-            // One a name.
-            made.try_into().map_err(|_| Error::Request(format!("{prefix}.{e}: not every matrix was decoded")))
-        };
-        self.path.shared.loads.timed(|| experts.par_iter().map(one).collect())
+        products
     }
 
-    fn used(&self, batches: &[Batch<'_>]) -> Vec<usize> {
+    /// Batches that no kernel computes, by what is computed of them.
+    fn alike<'a>(&self, batches: &[Batch<'a>]) -> Vec<Alike<'a>> {
+        let mut groups: Vec<Alike<'a>> = Vec::new();
+        for (b, batch) in batches.iter().enumerate().filter(|(_, b)| b.by.is_none()) {
+            let at = groups.iter().position(|group| is_alike(group.rules, batch.rules)).unwrap_or_else(|| {
+                groups.push(Alike { rules: batch.rules, slots: vec![Vec::new(); self.config().n_routed_experts] });
+                groups.len() - 1
+            });
+            for (slot, e) in batch.idx.iter().enumerate() {
+                groups[at].slots[*e as usize].push((b, slot));
+            }
+        }
+        groups
+    }
+
+    /// One band of some weights, in the forms for `products`.
+    fn band<const N: usize>(&self, weights: &[Bands<'_>; N], band: usize, products: &[Product]) -> Result<[Linear; N]> {
+        let made = self.path.shared.loads.timed_beside(|| {
+            weights.iter().map(|weight| weight.load(band, products)).collect::<karat_model::Result<Vec<Linear>>>()
+        });
+        // One a weight.
+        let wrong = |_| Error::Request("a weight of an expert was not decoded".to_string());
+        made.map_err(Error::source)?.try_into().map_err(wrong)
+    }
+
+    /// Some experts' weights, and what of the batches goes through them; `gather` copies the row of a slot.
+    fn open<const N: usize>(
+        &self,
+        experts: &[usize],
+        which: [&str; N],
+        groups: &[Alike<'_>],
+        batches: &[Batch<'_>],
+        products: &[Product],
+        gather: impl Fn(&Batch<'_>, usize, &mut Vec<f32>) + Sync,
+    ) -> Result<Vec<Open<'p, N>>> {
+        let prefix = format!("{}.ffn.experts", super::name_of(self.config(), self.l));
+        let one = |&e: &usize| -> Result<Open<'p, N>> {
+            let mut weights = Vec::with_capacity(N);
+            for which in which {
+                self.path.shared.loads.count();
+                weights
+                    .push(Bands::open(&self.path.checkpoint, &format!("{prefix}.{e}.{which}")).map_err(Error::source)?);
+            }
+            let wrong = |_| Error::Request(format!("{prefix}.{e}: not every matrix was found"));
+            let weights: [Bands<'p>; N] = weights.try_into().map_err(wrong)?;
+            let first = self.band(&weights, 0, products)?;
+            let mut rows = Vec::new();
+            for (group, alike) in groups.iter().enumerate().filter(|(_, alike)| !alike.slots[e].is_empty()) {
+                let (rules, slots) = (alike.rules, &alike.slots[e]);
+                let mut x = Vec::with_capacity(slots.len() * weights[0].cols());
+                slots.iter().for_each(|(b, slot)| gather(&batches[*b], *slot, &mut x));
+                let wt = slots.iter().map(|(b, slot)| batches[*b].wt[*slot]).collect();
+                // Only w2's sums are parted.
+                let ranks = if N == 1 { rules.reduce.count } else { 1 };
+                let second = first.get(1).map(|second| second.operand(rules.experts, rules, &x));
+                let operands = first[0].operand(rules.experts, rules, &x).parts(weights[0].cols(), ranks);
+                rows.push(Rows { group, operands, second, wt });
+            }
+            Ok(Open { e, weights, first, rows })
+        };
+        experts.par_iter().map(one).collect()
+    }
+
+    /// Experts that some row chose, in ascending order, as many at a time as there are bands for all threads.
+    fn chosen(&self, groups: &[Alike<'_>], rows: usize) -> Vec<Vec<usize>> {
         let experts = 0..self.config().n_routed_experts;
-        experts.filter(|e| batches.iter().any(|b| b.by.is_none() && b.idx.contains(&(*e as u32)))).collect()
+        let used: Vec<usize> = experts.filter(|e| groups.iter().any(|group| !group.slots[*e].is_empty())).collect();
+        let at_once = (TASKS * rayon::current_num_threads()).div_ceil(rows.div_ceil(ACT_BLOCK).max(1));
+        used.chunks(at_once.max(1)).map(<[usize]>::to_vec).collect()
+    }
+
+    /// `run` for each band of each expert, side by side.
+    fn each_band<const N: usize, R: Send>(
+        &self,
+        open: &[Open<'_, N>],
+        products: &[Product],
+        run: impl Fn(&Open<'_, N>, &[Linear; N]) -> Vec<R> + Sync,
+    ) -> Result<Vec<(usize, usize, Vec<R>)>> {
+        let tasks: Vec<(usize, usize)> =
+            open.iter().enumerate().flat_map(|(i, of)| (0..of.weights[0].count()).map(move |band| (i, band))).collect();
+        let one = |&(i, band): &(usize, usize)| {
+            let of = &open[i];
+            let loaded = of.band(self, band, products)?;
+            Ok((i, of.weights[0].first(band), run(of, loaded.as_ref().unwrap_or(&of.first))))
+        };
+        tasks.par_iter().with_max_len(1).map(one).collect()
     }
 
     /// Expert activations after the routing weight.
@@ -113,20 +214,28 @@ impl Resident<'_> {
                 None => vec![0.0; batch.idx.len() * inner],
             };
         }
-        for some in self.used(batches).chunks(at_once()) {
-            for (e, [w1, w3]) in some.iter().zip(self.decoded(some, ["w1", "w3"], batches)?) {
-                for batch in batches.iter_mut().filter(|b| b.by.is_none()) {
-                    let slots = batch.slots(*e);
-                    if slots.is_empty() {
-                        continue;
-                    }
-                    let mut x = Vec::with_capacity(slots.len() * d);
-                    slots.iter().for_each(|s| x.extend_from_slice(&batch.x[s / k * d..(s / k + 1) * d]));
-                    let wt: Vec<f32> = slots.iter().map(|s| batch.wt[*s]).collect();
-                    let wt = (batch.rules.route_weight == RouteWeight::BeforeDown).then_some(wt.as_slice());
-                    let a = activate(batch.rules, batch.rules.experts, limit, &w1, &w3, &x, wt);
-                    for (slot, a) in slots.iter().zip(a.chunks_exact(inner)) {
-                        batch.act[slot * inner..(slot + 1) * inner].copy_from_slice(a);
+        let (groups, products) = (self.alike(batches), Self::products(batches));
+        for some in self.chosen(&groups, inner) {
+            let x = |batch: &Batch<'_>, slot: usize, to: &mut Vec<f32>| {
+                to.extend_from_slice(&batch.x[slot / k * d..(slot / k + 1) * d]);
+            };
+            let open = self.open(&some, ["w1", "w3"], &groups, batches, &products, x)?;
+            let done = self.each_band(&open, &products, |of, [w1, w3]| {
+                let act = |rows: &Rows| {
+                    let (rules, x) = (groups[rows.group].rules, &rows.operands[0]);
+                    let g = w1.product(rules.experts, x, 0..w1.rows);
+                    let u = w3.product(rules.experts, rows.second.as_ref().unwrap_or(x), 0..w3.rows);
+                    let wt = (rules.route_weight == RouteWeight::BeforeDown).then_some(rows.wt.as_slice());
+                    gated(rules, limit, w1.rows, g, u, wt)
+                };
+                of.rows.iter().map(act).collect()
+            })?;
+            for (i, first, acts) in done {
+                for (rows, act) in open[i].rows.iter().zip(acts) {
+                    let slots = &groups[rows.group].slots[open[i].e];
+                    let n = act.len() / slots.len();
+                    for ((b, slot), a) in slots.iter().zip(act.chunks_exact(n)) {
+                        batches[*b].act[slot * inner + first..][..n].copy_from_slice(a);
                     }
                 }
             }
@@ -141,25 +250,37 @@ impl Resident<'_> {
         // One sum over the experts for each rank that holds a part of their columns.
         let mut sums: Vec<Vec<Vec<f32>>> =
             batches.iter().map(|b| vec![vec![0.0; b.idx.len() / k * d]; b.rules.reduce.count]).collect();
-        for some in self.used(batches).chunks(at_once()) {
-            for (e, [w2]) in some.iter().zip(self.decoded(some, ["w2"], batches)?) {
-                for (batch, sums) in batches.iter().zip(&mut sums) {
-                    let slots = batch.slots(*e);
-                    if slots.is_empty() || batch.by.is_some() {
-                        continue;
-                    }
-                    let mut a = Vec::with_capacity(slots.len() * inner);
-                    slots.iter().for_each(|s| a.extend_from_slice(&batch.act[s * inner..(s + 1) * inner]));
-                    let parts = w2.partial_sums(batch.rules.experts, batch.rules, &a, 0..d, batch.rules.reduce.count);
-                    for (sum, mut out) in sums.iter_mut().zip(parts) {
-                        if batch.rules.route_weight == RouteWeight::AfterDown {
-                            for (slot, out) in slots.iter().zip(out.chunks_exact_mut(d)) {
-                                out.iter_mut().for_each(|o| *o *= batch.wt[*slot]);
+        let (groups, products) = (self.alike(batches), Self::products(batches));
+        for some in self.chosen(&groups, d) {
+            let act = |batch: &Batch<'_>, slot: usize, to: &mut Vec<f32>| {
+                to.extend_from_slice(&batch.act[slot * inner..(slot + 1) * inner]);
+            };
+            let open = self.open(&some, ["w2"], &groups, batches, &products, act)?;
+            let done = self.each_band(&open, &products, |of, [w2]| {
+                let outs = |rows: &Rows| {
+                    let rules = groups[rows.group].rules;
+                    let out = |x: &Operand| {
+                        let mut out = w2.product(rules.experts, x, 0..w2.rows);
+                        if rules.route_weight == RouteWeight::AfterDown {
+                            for (out, wt) in out.chunks_exact_mut(w2.rows).zip(&rows.wt) {
+                                out.iter_mut().for_each(|o| *o *= wt);
                             }
                         }
-                        round_rows(batch.rules.store.rounds(), &mut out);
-                        for (slot, out) in slots.iter().zip(out.chunks_exact(d)) {
-                            let row = &mut sum[slot / k * d..(slot / k + 1) * d];
+                        round_rows(rules.store.rounds(), &mut out);
+                        out
+                    };
+                    rows.operands.iter().map(out).collect::<Vec<Vec<f32>>>()
+                };
+                of.rows.iter().map(outs).collect()
+            })?;
+            // In ascending order of the experts.
+            for (i, first, outs) in done {
+                for (rows, parts) in open[i].rows.iter().zip(outs) {
+                    let slots = &groups[rows.group].slots[open[i].e];
+                    for (part, out) in parts.iter().enumerate() {
+                        let n = out.len() / slots.len();
+                        for ((b, slot), out) in slots.iter().zip(out.chunks_exact(n)) {
+                            let row = &mut sums[*b][part][slot / k * d + first..][..n];
                             row.iter_mut().zip(out).for_each(|(y, o)| *y += o);
                         }
                     }

@@ -189,6 +189,15 @@ impl Loads {
         loaded
     }
 
+    /// The same for one of as many as there are threads, which run side by side.
+    pub(crate) fn timed_beside<T>(&self, load: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let loaded = load();
+        let share = start.elapsed().as_nanos() as u64 / rayon::current_num_threads().max(1) as u64;
+        self.nanoseconds.fetch_add(share, Ordering::Relaxed);
+        loaded
+    }
+
     /// Time of that so far.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))

@@ -97,8 +97,15 @@ impl Codes {
         Cow::Owned(out)
     }
 
+    /// The stored codes as products read them.
+    pub(super) fn stored(&self, cols: usize) -> Result<Panels> {
+        let is_aligned =
+            cols.is_multiple_of(ACT_BLOCK) && self.block <= ACT_BLOCK && ACT_BLOCK.is_multiple_of(self.block);
+        Ok(if is_aligned { self.pack(cols) } else { self.aligned(cols)?.pack(cols) })
+    }
+
     /// The same codes with a block that divides the activation block, rows padded to whole activation blocks.
-    pub(super) fn aligned(&self, cols: usize) -> Result<Self> {
+    fn aligned(&self, cols: usize) -> Result<Self> {
         let width = cols.next_multiple_of(ACT_BLOCK);
         let values = self.values.chunks_exact(cols).flat_map(|row| pad(row, width)).collect();
         let (old, block) = (cols.div_ceil(self.block), self.block.min(ACT_BLOCK));

@@ -57,11 +57,22 @@ pub(crate) fn values(raw: &RawTensor<'_>) -> Result<Vec<f32>> {
     })
 }
 
-/// Values of packed E2M1 codes: low nibble first.
+/// Both values of a byte of E2M1 codes: low nibble first.
+static PAIRS: [[f32; 2]; 256] = {
+    let mut table = [[0.0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [E2M1[byte & 15], E2M1[byte >> 4]];
+        byte += 1;
+    }
+    table
+};
+
+/// Values of packed E2M1 codes.
 pub(super) fn packed(bytes: &[u8]) -> Vec<f32> {
     let mut out = vec![0.0; 2 * bytes.len()];
     for (pair, &b) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [E2M1[(b & 15) as usize], E2M1[(b >> 4) as usize]];
+        *pair = PAIRS[usize::from(b)];
     }
     out
 }

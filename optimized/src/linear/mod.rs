@@ -1,5 +1,6 @@
 //! A linear's weight in the forms that a plan's products need, and the product itself (spec 2.12).
 
+mod bands;
 mod codes;
 mod decode;
 mod reduce;
@@ -9,6 +10,7 @@ use std::ops::Range;
 
 use karat_model::{Checkpoint, Result};
 
+pub(crate) use bands::Bands;
 pub(crate) use decode::{indices, values};
 pub(crate) use reduce::{Adder, add_parts};
 
@@ -92,7 +94,7 @@ impl Linear {
                             Panels::pack(&within.iter().map(|v| bf16(*v)).collect::<Vec<f32>>(), cols)
                         }
                         Form::Term(n) => Panels::pack(&term(dense(), n), cols),
-                        Form::Codes(WeightCodes::Stored) => codes.aligned(cols)?.pack(cols),
+                        Form::Codes(WeightCodes::Stored) => codes.stored(cols)?,
                         Form::Codes(WeightCodes::Fp8Blocks) => Codes::fp8_blocks(dense(), cols).pack(cols),
                         Form::Codes(WeightCodes::Fp8Rows) => Codes::fp8_rows(dense(), cols).pack(cols),
                     };
@@ -141,20 +143,19 @@ impl Linear {
         rows: Range<usize>,
         count: usize,
     ) -> Vec<Vec<f32>> {
-        let operand = self.operand(product, rules, x);
-        let ranges = (0..count).map(|i| i * self.cols / count..(i + 1) * self.cols / count);
-        ranges
-            .map(|columns| {
-                let cut = if count == 1 { None } else { Some(operand.only(columns)) };
-                let operand = cut.as_ref().unwrap_or(&operand);
-                let mut out = vec![0.0; x.len() / self.cols * rows.len()];
-                self.multiply(product, operand, rows.clone(), &mut out);
-                out
-            })
-            .collect()
+        let parts = self.operand(product, rules, x).parts(self.cols, count);
+        parts.iter().map(|operand| self.product(product, operand, rows.clone())).collect()
     }
 
-    fn operand(&self, product: Product, rules: &Numerics, x: &[f32]) -> Operand {
+    /// The product with an operand that [`Linear::operand`] made: `[m, rows]`, not rounded.
+    pub(crate) fn product(&self, product: Product, operand: &Operand, rows: Range<usize>) -> Vec<f32> {
+        let mut out = vec![0.0; operand.values.len() / operand.width * rows.len()];
+        self.multiply(product, operand, rows, &mut out);
+        out
+    }
+
+    /// Activations `x [m, cols]` as a product reads them: the same for all rows of a weight.
+    pub(crate) fn operand(&self, product: Product, rules: &Numerics, x: &[f32]) -> Operand {
         let plain = |values| Operand { values, scales: Vec::new(), block: 0, width: self.cols };
         let rounded = || {
             let mut x = x.to_vec();
@@ -216,7 +217,7 @@ fn term(values: &[f32], n: u8) -> Vec<f32> {
 }
 
 /// Activations as a product reads them.
-struct Operand {
+pub(crate) struct Operand {
     /// `[m, width]` values, or codes where there are scales.
     values: Vec<f32>,
     /// `[m, width / block]`.
@@ -227,6 +228,14 @@ struct Operand {
 }
 
 impl Operand {
+    /// One operand for each of `count` equal ranges of `cols` columns.
+    pub(crate) fn parts(self, cols: usize, count: usize) -> Vec<Self> {
+        if count == 1 {
+            return vec![self];
+        }
+        (0..count).map(|i| self.only(i * cols / count..(i + 1) * cols / count)).collect()
+    }
+
     /// The same with zeros in all other columns.
     fn only(&self, columns: Range<usize>) -> Self {
         let mut values = vec![0.0; self.values.len()];

@@ -5,27 +5,25 @@ use karat_model::Config;
 use super::rows;
 use crate::arith::{bf16, round_rows, silu, vectorised};
 use crate::linear::{Adder, Linear};
-use crate::plan::{Numerics, Product};
+use crate::plan::Numerics;
 
-/// a = B(wt * silu(min(g, L)) * clamp(u, -L, L)) from x `[m,D]`: `[m,I]`. The gate has no lower clamp. `wt [m]` is the
-/// routing weight, applied before the down projection and its activation quantisation; `None` for the shared expert.
-pub(crate) fn activate(
+/// a = B(wt * silu(min(g, L)) * clamp(u, -L, L)) from the products g and u `[m,I]`, `n` = I: in place of g. The gate has no lower
+/// clamp. `wt [m]` is the routing weight, applied before the down projection and its activation quantisation; `None` for the
+/// shared expert.
+pub(crate) fn gated(
     rules: &Numerics,
-    product: Product,
     limit: Option<f32>,
-    w1: &Linear,
-    w3: &Linear,
-    x: &[f32],
+    n: usize,
+    mut g: Vec<f32>,
+    mut u: Vec<f32>,
     wt: Option<&[f32]>,
 ) -> Vec<f32> {
     let rounds = rules.store.rounds();
-    let mut g = w1.apply(product, rules, x);
-    let mut u = w3.apply(product, rules, x);
     // The fused epilogue sees the accumulators.
     round_rows(rounds && !rules.swiglu.fused, &mut g);
     round_rows(rounds && !rules.swiglu.fused, &mut u);
-    rows(&mut g, w1.rows, |m, row| {
-        swiglu(row, &u[m * w1.rows..(m + 1) * w1.rows], limit, wt.map(|wt| wt[m]), rounds);
+    rows(&mut g, n, |m, row| {
+        swiglu(row, &u[m * n..(m + 1) * n], limit, wt.map(|wt| wt[m]), rounds);
     });
     g
 }
@@ -47,7 +45,8 @@ vectorised! {
 /// Shared expert: `[S,D]`, no routing weight.
 pub(crate) fn shared(rules: &Numerics, adder: &Adder, config: &Config, w: &[Linear; 3], x: &[f32]) -> Vec<f32> {
     let limit = rules.swiglu.shared.then_some(config.swiglu_limit as f32);
-    let a = activate(rules, rules.dense, limit, &w[0], &w[2], x, None);
+    let (g, u) = (w[0].apply(rules.dense, rules, x), w[2].apply(rules.dense, rules, x));
+    let a = gated(rules, limit, w[0].rows, g, u, None);
     let mut out = w[1].apply_ranks(rules.dense, rules, adder, &a);
     round_rows(rules.store.rounds(), &mut out);
     out

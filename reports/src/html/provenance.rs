@@ -95,6 +95,15 @@ pub(super) fn section(bundle: &Bundle) -> Markup {
             @for (what, seed) in run.seeds.iter().take(20) { dt { "Seed of " (name(what)) } dd { (count(*seed)) } }
             dt { "Seconds" }
             dd { (data(run.wall_s.total)) " (golden " (data(run.wall_s.golden)) ", candidate " (data(run.wall_s.candidate)) ", comparing " (data(run.wall_s.diff)) ")" }
+            @if let Some(parts) = &run.wall_s.parts {
+                dt { "Where the time went, seconds" }
+                dd {
+                    @for (i, (what, seconds)) in parts.named().iter().enumerate() {
+                        @if i > 0 { ", " }
+                        (what) " " (data(*seconds))
+                    }
+                }
+            }
             dt { "Threads, peak memory in bytes" } dd { (count(run.threads)) ", " (count(run.peak_memory_bytes)) }
             @if run.cache.on {
                 dt { "From earlier runs" }

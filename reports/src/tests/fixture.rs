@@ -278,7 +278,7 @@ fn run() -> Run {
         },
         backend: "cpu".into(),
         threads: 2,
-        wall_s: Walls { total: 5.25, golden: 1.5, candidate: 1.75, diff: 2.0 },
+        wall_s: Walls { total: 5.25, golden: 1.5, candidate: 1.75, diff: 2.0, parts: None },
         peak_memory_bytes: 813_441_024,
         notes: vec!["multi-token-prediction blocks were not audited".into()],
         ..Run::default()
