@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, Phase, Recorder, Requests, RowId, Visitor};
+use karat_seam::{Lane, NoTaps, Phase, Requests, RowId, Visitor};
 use karat_trace::{Header, History as TraceHistory, ModelId, Order, Sample, SketchWriter, Step, TapGlob, TraceWriter};
 
 use super::audit::patch_list;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
     let (kept, folder) = match args.capture {
         Capture::Off => {
             // Every tap is skipped: what the run alone costs.
-            let recorded = record(path.as_ref(), &mut Recorder::new(|_| false), &progress);
+            let recorded = record(path.as_ref(), &mut NoTaps, &progress);
             computed.done(recorded)?;
             ("off", None)
         }

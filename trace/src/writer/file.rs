@@ -15,7 +15,7 @@ use super::pieces::Pieces;
 const BLOCK: usize = 1 << 20;
 
 /// A file of these tensors; nothing is written over.
-pub(crate) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
+pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     // Wide elements first: then every tensor is aligned for its element type.
     let mut sorted: Vec<(&str, &Tensor)> =
         tensors.iter().filter_map(|(key, p)| p.tensor().map(|t| (key.as_str(), t))).collect();

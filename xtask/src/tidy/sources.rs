@@ -35,7 +35,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "reference/src/linalg/simd_chain.rs",
     "reference/src/linalg/simd_vector.rs",
     "trace/src/mmap.rs",
-    "trace/src/sketch/simd_call.rs",
+    "trace/src/sketch/simd_row.rs",
 ];
 
 /// What `reference` may name of karat_model: facts and errors. Anything else could bring arithmetic along.
