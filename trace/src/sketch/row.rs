@@ -28,22 +28,22 @@ pub struct RowSketch {
 }
 
 /// Signs of the values of a block, as the bit that turns them.
-pub(super) static SIGNS: [u32; BLOCK] = {
-    let mut out = [0; BLOCK];
+pub(super) static SIGNS: [[u32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[0; SUMS]; BLOCK / SUMS];
     let mut i = 0;
     while i < BLOCK {
-        out[i] = mixed(i as u64) as u32 & 0x8000_0000;
+        out[i / SUMS][i % SUMS] = mixed(i as u64) as u32 & 0x8000_0000;
         i += 1;
     }
     out
 };
 
 /// What is added to the bits of the values of a block before they are multiplied.
-pub(super) static KEYS: [u32; BLOCK] = {
-    let mut out = [0; BLOCK];
+pub(super) static KEYS: [[u32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[0; SUMS]; BLOCK / SUMS];
     let mut i = 0;
     while i < BLOCK {
-        out[i] = (mixed(!(i as u64)) >> 32) as u32;
+        out[i / SUMS][i % SUMS] = (mixed(!(i as u64)) >> 32) as u32;
         i += 1;
     }
     out
@@ -74,8 +74,7 @@ pub(super) struct BlockSums {
 /// One after the other: lane i has values i, i + 16, ...; a last line that is not full ends in zeros.
 pub(super) fn block(values: &[f32]) -> BlockSums {
     let (mut squares, mut sums, mut largest, mut pairs) = ([0f32; SUMS], [0f32; SUMS], 0, 0u64);
-    let lines = SIGNS.as_chunks::<SUMS>().0.iter().zip(KEYS.as_chunks::<SUMS>().0);
-    for (values, (signs, keys)) in values.chunks(SUMS).zip(lines) {
+    for (values, (signs, keys)) in values.chunks(SUMS).zip(SIGNS.iter().zip(&KEYS)) {
         let mut keyed = *keys;
         for (i, value) in values.iter().enumerate() {
             let bits = value.to_bits();
@@ -167,7 +166,7 @@ fn careful(row: &[f32]) -> RowSketch {
                 continue;
             }
             squares += f64::from(*value).powi(2);
-            sums[i % SUMS] += turn * f64::from(f32::from_bits(value.to_bits() ^ SIGNS[i]));
+            sums[i % SUMS] += turn * f64::from(f32::from_bits(value.to_bits() ^ SIGNS[i / SUMS][i % SUMS]));
             largest = largest.max(value.abs());
         }
     }
@@ -180,7 +179,7 @@ pub(super) fn hash(n: usize, mut words: impl Iterator<Item = u32>) -> i64 {
     let (mut hash, mut is_first) = (n as u64, true);
     loop {
         let (mut pairs, mut number) = (0u64, 0);
-        for keys in KEYS.as_chunks::<SUMS>().0 {
+        for keys in &KEYS {
             let mut keyed = *keys;
             let took = keyed.iter_mut().zip(&mut words).map(|(key, word)| *key = key.wrapping_add(word)).count();
             if took == 0 {

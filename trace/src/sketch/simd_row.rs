@@ -18,10 +18,10 @@ mod x86 {
     use std::arch::x86_64::{
         __m256, __m256i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd,
         _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256, _mm256_castps256_ps128,
-        _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-        _mm256_max_epu32, _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
-        _mm256_srli_epi64, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_xor_ps,
+        _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32, _mm256_mul_epu32,
+        _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64, _mm256_xor_ps,
     };
+    use std::mem::transmute;
 
     use super::super::row::{BLOCK, BlockSums, KEYS, SIGNS, SUMS};
 
@@ -39,10 +39,14 @@ mod x86 {
         #[inline]
         #[target_feature(enable = "avx2")]
         fn take(&mut self, values: &[f32; 8], signs: &[u32; 8], keys: &[u32; 8]) {
-            // SAFETY: each array holds the 32 bytes that are read of it.
+            // SAFETY: 32 bytes each, of which every pattern is a value. Not by the loads that take pointers: in a build with
+            // debug assertions each of them checks its pointer, which costs more than the loop.
             let (v, sign, key) = unsafe {
-                let (sign, key) = (signs.as_ptr().cast(), keys.as_ptr().cast());
-                (_mm256_loadu_ps(values.as_ptr()), _mm256_loadu_ps(sign), _mm256_loadu_si256(key))
+                (
+                    transmute::<[f32; 8], __m256>(*values),
+                    transmute::<[u32; 8], __m256>(*signs),
+                    transmute::<[u32; 8], __m256i>(*keys),
+                )
             };
             let bits = _mm256_castps_si256(v);
             self.squares = _mm256_add_ps(self.squares, _mm256_mul_ps(v, v));
@@ -67,32 +71,46 @@ mod x86 {
         };
         let (mut low, mut high) = (none, none);
         let (whole, rest) = values.as_chunks::<SUMS>();
-        let lines = SIGNS.as_chunks::<SUMS>().0.iter().zip(KEYS.as_chunks::<SUMS>().0);
-        let mut line = |values: &[f32; SUMS], signs: &[u32; SUMS], keys: &[u32; SUMS]| {
-            let (v, s, k) = (halves(values), halves(signs), halves(keys));
-            low.take(v.0, s.0, k.0);
-            high.take(v.1, s.1, k.1);
-        };
-        for (values, (signs, keys)) in whole.iter().zip(lines.clone()) {
-            line(values, signs, keys);
+        // By number: a chain of iterators over the three costs more than the sums where it isn't optimised away.
+        let (signs, keys) = (&SIGNS[..whole.len()], &KEYS[..whole.len()]);
+        for i in 0..whole.len() {
+            (low, high) = line((low, high), &whole[i], &signs[i], &keys[i]);
         }
-        if let Some((signs, keys)) = lines.clone().nth(whole.len()).filter(|_| !rest.is_empty()) {
+        if !rest.is_empty() {
             let mut last = [0.0; SUMS];
             last[..rest.len()].copy_from_slice(rest);
-            line(&last, signs, keys);
+            (low, high) = line((low, high), &last, &SIGNS[whole.len()], &KEYS[whole.len()]);
         }
-        let mut out = BlockSums { squares: added(low.squares, high.squares), sums: [0.0; SUMS], largest: 0, pairs: 0 };
-        let (mut largest, mut pairs) = ([0u32; 8], [0u64; 4]);
-        // SAFETY: each array holds the 32 bytes, `sums` the 64, that are written to it.
-        unsafe {
-            _mm256_storeu_ps(out.sums.as_mut_ptr(), low.sums);
-            _mm256_storeu_ps(out.sums.as_mut_ptr().add(8), high.sums);
-            _mm256_storeu_si256(largest.as_mut_ptr().cast(), _mm256_max_epu32(low.largest, high.largest));
-            _mm256_storeu_si256(pairs.as_mut_ptr().cast(), _mm256_add_epi64(low.pairs, high.pairs));
+        let (largest, pairs) = (_mm256_max_epu32(low.largest, high.largest), _mm256_add_epi64(low.pairs, high.pairs));
+        // SAFETY: as many bytes on both sides, of which every pattern is a value.
+        let (sums, largest, pairs) = unsafe {
+            (
+                transmute::<[__m256; 2], [f32; SUMS]>([low.sums, high.sums]),
+                transmute::<__m256i, [u32; 8]>(largest),
+                transmute::<__m256i, [u64; 4]>(pairs),
+            )
+        };
+        BlockSums {
+            squares: added(low.squares, high.squares),
+            sums,
+            largest: largest.iter().fold(0, |a, b| a.max(*b)),
+            pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
         }
-        out.largest = largest.iter().fold(0, |a, b| a.max(*b));
-        out.pairs = pairs.iter().fold(0, |a, b| a.wrapping_add(*b));
-        out
+    }
+
+    /// Sixteen values.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn line(
+        (mut low, mut high): (Half, Half),
+        values: &[f32; SUMS],
+        signs: &[u32; SUMS],
+        keys: &[u32; SUMS],
+    ) -> (Half, Half) {
+        let (v, s, k) = (halves(values), halves(signs), halves(keys));
+        low.take(v.0, s.0, k.0);
+        high.take(v.1, s.1, k.1);
+        (low, high)
     }
 
     /// Two arrays of eight.
