@@ -72,6 +72,7 @@ pub use isolate::{Isolate, StepRun, Suspect, Synthesis, isolate};
 pub use job::{Inputs, Job};
 pub use lockstep::{Lockstep, Outcome};
 pub use logits::logits;
+pub use mtp::next_ids;
 pub use op::{
     Answer, Judged, OpJob, OpRow, Operands, Side, Sides as OpSides, first_layer, op_named, op_names, read_answer,
 };

@@ -221,7 +221,10 @@ fn entered(seen: &Recorder, block: Block, x: &Streams) -> Option<Streams> {
 
 /// The id at the position after each row. Nothing comes after the last position of a sequence: there it is the first id,
 /// as in the recorded oracle.
-fn next_ids(requests: &Requests, rows: &[RowId]) -> SeamResult<Vec<u32>> {
+///
+/// # Errors
+/// Request: a row of a sequence that the requests don't have.
+pub fn next_ids(requests: &Requests, rows: &[RowId]) -> SeamResult<Vec<u32>> {
     let one = |row: &RowId| {
         let ids = &requests.seqs.get(row.seq as usize)?.ids;
         ids.get(row.pos as usize + 1).or_else(|| ids.first()).copied()

@@ -322,7 +322,7 @@ pub(crate) struct Trace {
     /// Record N positions of each sequence at equal distances and the KV pages that they read, for a query-sampled audit
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<u32>,
-    /// What is kept of each row: full (its values), sketch (norm, largest value, 16 signed sums, hash: 96 bytes), or off (nothing: the
+    /// What is kept of each row: full (its values), sketch (norm, largest value, 16 signed sums, hash: 88 bytes), or off (nothing: the
     /// run alone, to be timed)
     #[arg(long, value_enum, default_value_t = Capture::Full, conflicts_with = "sample")]
     pub(crate) capture: Capture,

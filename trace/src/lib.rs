@@ -10,7 +10,7 @@
 //! | [`manifest`] | manifest.json |
 //! | [`Trace`] | a trace opened for reading: memory-mapped, checked whole, partial traces welcome |
 //! | [`TraceWriter`] | writes a trace; a visitor, so any path can be recorded |
-//! | [`SketchWriter`] | 96 bytes a row instead of its values |
+//! | [`SketchWriter`] | 88 bytes a row instead of its values |
 //! | [`TracePath`] | a trace as a [`karat_seam::Path`]: replays stored streams, knows no ops |
 //! | [`dumps`] | named tensors of a trace, a safetensors file or another engine's dump, for a plain diff of two |
 //! | [`import`] | other engines' dumps: .pt, .npy, .npz, folders of them, and mapping files |

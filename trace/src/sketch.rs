@@ -1,15 +1,17 @@
-//! Sketches: a line of 96 bytes a row in the place of its values, for runs that are too large to be recorded whole.
+//! Sketches: 88 bytes a row in the place of its values, for runs that are too large to be recorded whole.
 //!
 //! Of each row of a tap: the norm and the largest size of its finite values, how many are not finite, 16 signed sums (value i goes
 //! with a sign of its own into sum i mod 16) and a 64-bit hash of its bits. Equal hashes mean equal rows for all practical
 //! purposes. The sums are linear, so the sums of two runs' rows differ by the sums of the rows' difference, whose expected squared
 //! norm is the difference's own (Charikar, Chen and Farach-Colton's count sketch): how far two runs are apart is told to within
-//! about a third for one row, and better over many. A folder with `sketch.safetensors`, which `karat diff` compares as any other:
-//! `SEQUENCE/TAP.norm`, `.absmax` F32 `[rows]`, `.projection` F32 `[rows,16]`, `.nonfinite`, `.hash` I64 `[rows]`. Integers have
-//! the hash alone.
+//! about a third for one row, and better over many. A folder of safetensors files, one a block, which `karat diff` compares as any
+//! other: `SEQUENCE/TAP.norm`, `.absmax` F32 `[rows]`, `.projection.v2` F32 `[rows,16]`, `.nonfinite`, `.hash.v2` I64 `[rows]`.
+//! Integers and masks have the hash alone; rows that are no longer than their sketch are kept as they are, `.values` F32
+//! `[rows, width]`. What signs and keys decide has their version in its name: no two versions' are compared.
 
+mod columns;
 mod row;
-mod simd_call;
+mod simd_row;
 #[cfg(test)]
 mod tests;
 
@@ -17,76 +19,140 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use karat_model::{Error, Result};
-use karat_seam::{DataMut, Requests, RowId, Site, Tensor, TensorMut, Visitor, Want};
+use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, Visitor, Want};
 
 use crate::TapGlob;
 use crate::key::Key;
-use crate::writer::{Pieces, write};
+use crate::writer::{Behind, Folder, Pieces, file_name};
+use columns::{Columns, SKETCH_BYTES};
 
 pub use row::{RowSketch, SUMS};
 
-/// The file's name.
-const FILE: &str = "sketch.safetensors";
-
-/// Lines of one tap of one sequence and pass.
-#[derive(Default)]
-struct Lines {
-    norm: Vec<f32>,
-    absmax: Vec<f32>,
-    projection: Vec<f32>,
-    nonfinite: Vec<i64>,
-    hash: Vec<i64>,
-    is_number: bool,
+/// What is kept of one tap of one sequence and pass.
+enum Lines {
+    /// Rows of numbers.
+    Sketches(Columns),
+    /// Rows of numbers that are no longer than their sketch, and how many each has.
+    Values(usize, Vec<f32>),
+    /// Rows of integers or masks.
+    Hashes(Vec<i64>),
 }
 
-/// A visitor that keeps a sketch of what a glob admits.
+/// A visitor that keeps a sketch of what a glob admits. Blocks come one after the other: a block's file is written while the next
+/// block is computed. Rows are sketched by the threads of the pool that the visit comes from.
 pub struct SketchWriter {
-    target: PathBuf,
+    /// Before the folder, which must not be removed under it.
+    behind: Behind,
+    folder: Folder,
     glob: TapGlob,
-    sequences: Vec<String>,
+    sequences: Vec<(String, usize)>,
+    block: Option<Block>,
+    written: Vec<Block>,
     lines: BTreeMap<(Site, u32, u32), Lines>,
 }
 
 impl SketchWriter {
-    /// For a run of these requests; `target` is a folder that must not exist yet, and is made by [`Self::finish`].
+    /// For a run of these requests; `target` is a folder that must not exist yet, and has its name from [`Self::finish`] on.
     ///
     /// # Errors
-    /// Usage: the target exists.
+    /// Usage: the target exists. Input: its parent can't be written.
     pub fn create(target: &Path, requests: &Requests, glob: TapGlob) -> Result<Self> {
-        if target.symlink_metadata().is_ok() {
-            let error = Error::usage("the folder exists already").at(target.display());
-            return Err(error.hint("name a new folder, or remove the old one"));
-        }
-        let sequences = requests.seqs.iter().map(|s| s.id.clone()).collect();
-        Ok(Self { target: target.into(), glob, sequences, lines: BTreeMap::new() })
+        Ok(Self {
+            behind: Behind::default(),
+            folder: Folder::create(target, "the folder")?,
+            glob,
+            sequences: requests.seqs.iter().map(|s| (s.id.clone(), s.ids.len())).collect(),
+            block: None,
+            written: Vec::new(),
+            lines: BTreeMap::new(),
+        })
     }
 
-    /// Writes the sketch.
+    /// Writes what is left, and gives the folder its name.
     ///
     /// # Errors
     /// Input: nothing was seen, or the folder can't be written.
-    pub fn finish(self) -> Result<PathBuf> {
-        if self.lines.is_empty() {
-            return Err(Error::input("nothing was recorded").at(self.target.display()).hint("check the tap patterns"));
+    pub fn finish(mut self) -> Result<PathBuf> {
+        self.flush()?;
+        self.behind.finish()?;
+        if self.written.is_empty() {
+            return Err(self.folder.nothing());
+        }
+        self.folder.finish()
+    }
+
+    /// Hands the block over to be written.
+    fn flush(&mut self) -> Result<()> {
+        let Some(block) = self.block.take() else { return Ok(()) };
+        if self.written.contains(&block) {
+            return Err(Error::input("a block came back after its file was written").found(file_name(block)));
         }
         let mut tensors = Vec::new();
-        for ((site, seq, pass), lines) in self.lines {
-            let sequence = self.sequences.get(seq as usize).map_or("", String::as_str);
+        for ((site, seq, pass), lines) in std::mem::take(&mut self.lines) {
+            let sequence = self.sequences.get(seq as usize).map_or("", |(id, _)| id);
             let key = Key::tap(sequence, site, pass).to_string();
-            let rows = lines.hash.len();
-            let mut put = |name: &str, tensor: Tensor| tensors.push((format!("{key}.{name}"), Pieces::whole(tensor)));
-            put("hash", Tensor::i64([rows], lines.hash));
-            if lines.is_number {
-                put("norm", Tensor::f32([rows], lines.norm));
-                put("absmax", Tensor::f32([rows], lines.absmax));
-                put("projection", Tensor::f32([rows, SUMS], lines.projection));
-                put("nonfinite", Tensor::i64([rows], lines.nonfinite));
+            let named = |(name, tensor): (&str, Tensor)| (format!("{key}.{name}"), Pieces::whole(tensor));
+            match lines {
+                Lines::Sketches(columns) => tensors.extend(columns.tensors().map(named)),
+                Lines::Values(width, values) => {
+                    tensors.push(named(("values", Tensor::f32([values.len() / width, width], values))));
+                }
+                Lines::Hashes(hashes) => tensors.push(named(("hash.v2", Tensor::i64([hashes.len()], hashes)))),
             }
         }
-        let failed = |e: std::io::Error| Error::input("the folder can't be made").at(self.target.display()).found(e);
-        std::fs::create_dir(&self.target).map_err(failed)?;
-        write(&self.target.join(FILE), &tensors)?;
-        Ok(self.target)
+        self.written.push(block);
+        self.behind.write(self.folder.path().join(file_name(block)), tensors)
+    }
+
+    /// Lines of a tap so far; those of another block are handed over before.
+    fn lines(&mut self, at: Site, first: RowId, new: impl FnOnce(usize) -> Lines) -> Result<&mut Lines> {
+        if self.block != Some(at.block) {
+            self.flush()?;
+            self.block = Some(at.block);
+        }
+        let rows = self.sequences.get(first.seq as usize).map_or(0, |(_, rows)| *rows);
+        Ok(self.lines.entry((at, first.seq, first.pass)).or_insert_with(|| new(rows)))
+    }
+
+    fn take(&mut self, at: Site, first: RowId, tensor: &TensorMut<'_>) -> Result<()> {
+        let width = tensor.shape.iter().skip(1).product::<usize>();
+        let count = tensor.shape.first().copied().unwrap_or(1);
+        let narrow: Vec<f32>;
+        let values = match &tensor.data {
+            DataMut::F32(values) => &**values,
+            DataMut::F64(values) => {
+                narrow = values.iter().map(|v| *v as f32).collect();
+                &narrow
+            }
+            DataMut::I64(values) => {
+                let Lines::Hashes(to) = self.lines(at, first, hashes)? else { return Err(mixed_up(at)) };
+                let words = |row: &[i64]| row::hash(row.len(), row.iter().flat_map(|v| [*v as u32, (*v >> 32) as u32]));
+                to.extend(values.chunks_exact(width.max(1)).map(words));
+                return Ok(());
+            }
+            DataMut::U8(values) => {
+                let Lines::Hashes(to) = self.lines(at, first, hashes)? else { return Err(mixed_up(at)) };
+                to.extend((0..count).map(|i| {
+                    let row = shown(at, &values[i * width..(i + 1) * width], |v| *v == 0);
+                    row::hash(row.len(), row.chunks(4).map(word))
+                }));
+                return Ok(());
+            }
+        };
+        // Index scores are a row of another width in each piece.
+        if !at.tap.is_ragged() && (1..=SKETCH_BYTES / 4).contains(&width) {
+            let new = |rows| Lines::Values(width, Vec::with_capacity(rows * width));
+            match self.lines(at, first, new)? {
+                Lines::Values(before, to) if *before == width => to.extend_from_slice(values),
+                _ => return Err(mixed_up(at)),
+            }
+            return Ok(());
+        }
+        let Lines::Sketches(to) = self.lines(at, first, |rows| Lines::Sketches(Columns::with_capacity(rows)))? else {
+            return Err(mixed_up(at));
+        };
+        to.extend(values, (count, width), |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
+        Ok(())
     }
 }
 
@@ -97,35 +163,23 @@ impl Visitor for SketchWriter {
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
-        let lines = self.lines.entry((at, first.seq, first.pass)).or_default();
-        let width = tensor.shape.iter().skip(1).product::<usize>().max(1);
-        match tensor.data {
-            DataMut::F32(values) => {
-                lines.is_number = true;
-                for row in values.chunks_exact(width) {
-                    lines.add(&RowSketch::of(shown(at, row, |v| *v == f32::NEG_INFINITY)));
-                }
-            }
-            DataMut::F64(values) => {
-                lines.is_number = true;
-                let narrow: Vec<f32> = values.iter().map(|v| *v as f32).collect();
-                for row in narrow.chunks_exact(width) {
-                    lines.add(&RowSketch::of(shown(at, row, |v| *v == f32::NEG_INFINITY)));
-                }
-            }
-            DataMut::I64(values) => {
-                for row in values.chunks_exact(width) {
-                    lines.hash.push(row::hash(row.iter().flat_map(|v| [*v as u32, (*v >> 32) as u32])));
-                }
-            }
-            DataMut::U8(values) => {
-                for row in values.chunks_exact(width) {
-                    lines.hash.push(row::hash(shown(at, row, |v| *v == 0).iter().map(|v| u32::from(*v))));
-                }
-            }
-        }
-        Ok(())
+        self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
     }
+}
+
+fn hashes(rows: usize) -> Lines {
+    Lines::Hashes(Vec::with_capacity(rows))
+}
+
+fn mixed_up(at: Site) -> Error {
+    Error::input("pieces of one tap have different element types or widths").at(at)
+}
+
+/// Up to four bytes as a word.
+fn word(bytes: &[u8]) -> u32 {
+    let mut whole = [0; 4];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    u32::from_le_bytes(whole)
 }
 
 /// A row without the end that only says "not visible", which grows with the piece that the row came in.
@@ -135,14 +189,4 @@ fn shown<T>(at: Site, row: &[T], hidden: impl Fn(&T) -> bool) -> &[T] {
     }
     let end = row.iter().rposition(|v| !hidden(v)).map_or(0, |last| last + 1);
     &row[..end]
-}
-
-impl Lines {
-    fn add(&mut self, row: &RowSketch) {
-        self.norm.push(row.norm);
-        self.absmax.push(row.absmax);
-        self.projection.extend(row.projection);
-        self.nonfinite.push(i64::from(row.nonfinite));
-        self.hash.push(row.hash);
-    }
 }

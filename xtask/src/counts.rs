@@ -1,4 +1,4 @@
-//! `cargo xtask counts`: how many instructions each hot loop of golden and of the diff engine takes, against tables. A
+//! `cargo xtask counts`: how many instructions each hot loop of golden, of the diff engine and of capturing takes, against tables. A
 //! count doesn't depend on how busy the machine is, so a loop that no longer becomes a vector loop shows at once.
 
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ struct Loops {
     table: &'static str,
 }
 
-/// What builds both. With the CLI in the same command they link the very libraries of the release program that README builds,
+/// What builds them. With the CLI in the same command they link the very libraries of the release program that README builds,
 /// and there is nothing to compile again behind it.
-const BUILD: &str =
-    "build --release --locked --quiet -p karat-cli -p karat-reference -p karat-diff --bin counts --bin diff_counts";
+const BUILD: &str = "build --release --locked --quiet -p karat-cli -p karat-reference -p karat-diff -p karat-trace --bin counts --bin diff_counts --bin trace_counts";
 
-const ALL: [Loops; 2] = [
+const ALL: [Loops; 3] = [
     Loops { package: "karat-reference", program: "counts", table: "reference/counts.toml" },
     Loops { package: "karat-diff", program: "diff_counts", table: "diff/counts.toml" },
+    Loops { package: "karat-trace", program: "trace_counts", table: "trace/counts.toml" },
 ];
 /// Relative difference that is no change: the C library picks its copy routines by processor, and what is inlined where
 /// shifts a little with every crate that is linked in and with the checkout's path (11 % was seen). A vector loop that became a scalar one

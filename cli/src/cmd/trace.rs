@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Instant;
 
+use karat_audit::next_ids;
 use karat_optimized::{History, Optimized, Plan, Stock};
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, Phase, Recorder, Requests, RowId, Visitor};
+use karat_seam::{Block, Lane, NoTaps, Phase, Requests, RowId, Site, Tap, Visitor};
 use karat_trace::{Header, History as TraceHistory, ModelId, Order, Sample, SketchWriter, Step, TapGlob, TraceWriter};
 
 use super::audit::patch_list;
@@ -47,27 +48,32 @@ pub(crate) fn run(args: &Trace, globals: Globals) -> Result<u8> {
         history: history(path.as_ref(), &inputs.requests),
         ..Header::default()
     };
+    // Every draft block, and those of which something is kept.
+    let all: Vec<u16> = (0..path.blocks().mtp).collect();
+    let seen = |i: &u16| Tap::ALL.iter().any(|tap| glob.admits(Site { block: Block::Mtp(*i), tap: *tap }));
+    let drafts: Vec<u16> = all.iter().copied().filter(seen).collect();
     let start = Instant::now();
     let (kept, folder) = match args.capture {
         Capture::Off => {
             // Every tap is skipped: what the run alone costs.
-            let recorded = record(path.as_ref(), &mut Recorder::new(|_| false), &progress);
+            let recorded = record(path.as_ref(), &mut NoTaps, &all, &progress);
             computed.done(recorded)?;
             ("off", None)
         }
         Capture::Sketch => {
             let mut writer = SketchWriter::create(out(args)?, &inputs.requests, glob)?;
-            computed.done(record(path.as_ref(), &mut writer, &progress))?;
+            computed.done(record(path.as_ref(), &mut writer, &drafts, &progress))?;
             ("sketch", Some(writer.finish()?))
         }
         Capture::Full => {
             let mut writer = TraceWriter::create(out(args)?, &inputs.requests, header, glob, Order::LayerMajor)?;
             let recorded = match args.sample {
-                None => record(path.as_ref(), &mut writer, &progress),
+                None => record(path.as_ref(), &mut writer, &drafts, &progress),
                 Some(n) => {
                     let window = source.checkpoint.config().sliding_window;
                     let mut sample = Sample::evenly(&mut writer, &inputs.requests, n as usize, window);
-                    record(path.as_ref(), &mut sample, &progress)
+                    // Of a draft block's cache no position's pages are told apart.
+                    record(path.as_ref(), &mut sample, &[], &progress)
                 }
             };
             computed.done(recorded)?;
@@ -141,10 +147,15 @@ fn history(path: &dyn karat_seam::Path, requests: &Requests) -> Vec<TraceHistory
     out
 }
 
-/// One pass of a path through all its layers.
-fn record(path: &dyn karat_seam::Path, see: &mut dyn Visitor, progress: &Progress) -> karat_audit::Result<()> {
+/// One pass of a path through all its layers, its head and some of its draft blocks, as far as it has them.
+fn record(
+    path: &dyn karat_seam::Path,
+    see: &mut dyn Visitor,
+    drafts: &[u16],
+    progress: &Progress,
+) -> karat_audit::Result<()> {
     let layers = path.blocks().layers;
-    let total = u64::from(layers) + 1;
+    let total = u64::from(layers) + 1 + drafts.len() as u64;
     let mut x = path.embed(see)?;
     for l in 0..layers {
         progress.show(u64::from(l), total, &format!("layer {l}"));
@@ -157,5 +168,13 @@ fn record(path: &dyn karat_seam::Path, see: &mut dyn Visitor, progress: &Progres
     }
     progress.show(u64::from(layers), total, "head");
     path.head(&mut [Lane::new(&x, &mut *see)])?;
+    let next = next_ids(path.requests(), &x.rows)?;
+    for (n, i) in drafts.iter().enumerate() {
+        progress.show(u64::from(layers) + 1 + n as u64, total, &format!("mtp.{i}"));
+        match path.mtp(*i, &mut [Lane::new(&x, &mut *see)], &next) {
+            Ok(_) | Err(karat_seam::Error::Unsupported { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(())
 }

@@ -15,6 +15,14 @@ fn goldens_own_trace_passes_and_other_ids_are_unproven() {
     let data = karat(dir.path(), &base).expect(0).json();
     assert_eq!(data["verdict"], "pass");
     karat(dir.path(), &[&base[..], &["--tokens", "ids.json"]].concat()).expect(0);
+    // The draft block is in it and judged as the layers are, row by row and to the last bit.
+    karat(dir.path(), &[&base[..], &["--out", "b"]].concat()).expect(0);
+    let taps = std::fs::read_to_string(dir.path().join("b").join("taps.csv")).unwrap();
+    let drafts: Vec<&str> = taps.lines().filter(|line| line.contains(",mtp.0,")).collect();
+    for tap in [",in,", ",attn.o,", ",out,", ",logits,"] {
+        assert!(drafts.iter().any(|line| line.contains(tap)), "no {tap} of mtp.0 in\n{}", drafts.join("\n"));
+    }
+    assert!(!drafts.iter().any(|line| line.contains("fail")), "{}", drafts.join("\n"));
     let other = karat(dir.path(), &[&base[..], &["--tokens", "other.json"]].concat()).expect(4).json();
     assert!(other["reasons"][0].as_str().unwrap().contains("ids differ"), "{other}");
     karat(dir.path(), &["model", "new", "--geometry", "mini", "--seed", "6", "--out", "second"]).expect(0);

@@ -1,14 +1,16 @@
-//! One row's sketch: one pass over its values, 16 side by side, no branch.
+//! What a row's sketch is: the definition, in plain loops. `simd_row.rs` computes the same bits side by side.
 
-#![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd_call.rs")]
-
-use super::simd_call;
+use super::simd_row;
 
 /// Signed sums of a row.
 pub const SUMS: usize = 16;
 
-/// Values over which f32 sums of squares are taken before they go into f64.
-const BLOCK: usize = 1024;
+/// Values over which f32 sums are taken before they go into f64, and after which keys and signs come back.
+pub(super) const BLOCK: usize = 1024;
+
+/// Sizes, as bits, between which squares are summed in f32: 2^-40 and 2^60. No square of such a row's largest values overflows
+/// or is lost, nor does a sum of a block. Outside (zero apart) the row goes through [`careful`].
+const PLAIN: std::ops::Range<u32> = ((127 - 40) << 23)..((127 + 60) << 23);
 
 /// What is kept of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,18 +27,29 @@ pub struct RowSketch {
     pub hash: i64,
 }
 
-/// Signs of the values of a block, as the bit that turns them: bits of a multiplied counter.
-const SIGNS: [u32; BLOCK] = {
-    let mut out = [0; BLOCK];
+/// Signs of the values of a block, as the bit that turns them.
+pub(super) static SIGNS: [[u32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[0; SUMS]; BLOCK / SUMS];
     let mut i = 0;
     while i < BLOCK {
-        out[i] = mixed(i as u64) as u32 & 0x8000_0000;
+        out[i / SUMS][i % SUMS] = mixed(i as u64) as u32 & 0x8000_0000;
         i += 1;
     }
     out
 };
 
-/// splitmix64's last step: all bits of a number depend on all of it.
+/// What is added to the bits of the values of a block before they are multiplied.
+pub(super) static KEYS: [[u32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[0; SUMS]; BLOCK / SUMS];
+    let mut i = 0;
+    while i < BLOCK {
+        out[i / SUMS][i % SUMS] = (mixed(!(i as u64)) >> 32) as u32;
+        i += 1;
+    }
+    out
+};
+
+/// splitmix64's last step: all bits of a number depend on all of it, and no two numbers give one.
 const fn mixed(x: u64) -> u64 {
     let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,97 +57,147 @@ const fn mixed(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Sums over the lanes.
-struct Lanes {
-    squares: [f32; SUMS],
-    sums: [f32; SUMS],
-    largest: [u32; SUMS],
-    bad: [u32; SUMS],
-    /// Sum of bits, and sum of those sums: an order of values is told by the second.
-    first: [u32; SUMS],
-    second: [u32; SUMS],
+/// Sums of a block of a row.
+#[derive(Debug, PartialEq)]
+pub(super) struct BlockSums {
+    /// Sums of squares in each lane, added in f64: i and i + 8, then i and i + 4, and so on.
+    pub(super) squares: f64,
+    /// Signed sums in each lane.
+    pub(super) sums: [f32; SUMS],
+    /// Bits of the largest size.
+    pub(super) largest: u32,
+    /// Sum over pairs of keyed values (x, y) of (x + 2^32)(y + 1), without the 2^32 of each: one changed value always changes
+    /// it, two or more leave it alone once in 2^32 sets of keys at most (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC's NH).
+    pub(super) pairs: u64,
 }
 
-impl Lanes {
-    #[inline(always)]
-    fn take(&mut self, bits: &[u32; SUMS], signs: &[u32; SUMS]) {
-        for i in 0..SUMS {
-            let size = bits[i] & 0x7fff_ffff;
-            let is_finite = u32::from(size < 0x7f80_0000);
-            // All bits or none.
-            let mask = is_finite.wrapping_neg();
-            let value = f32::from_bits(bits[i] & mask);
-            self.squares[i] += value * value;
-            self.sums[i] += f32::from_bits((bits[i] & mask) ^ signs[i]);
-            self.largest[i] = self.largest[i].max(size & mask);
-            self.bad[i] += 1 - is_finite;
-            self.first[i] = self.first[i].wrapping_add(bits[i]);
-            self.second[i] = self.second[i].wrapping_add(self.first[i]);
+/// One after the other: lane i has values i, i + 16, ...; a last line that is not full ends in zeros.
+pub(super) fn block(values: &[f32]) -> BlockSums {
+    let (mut squares, mut sums, mut largest, mut pairs) = ([0f32; SUMS], [0f32; SUMS], 0, 0u64);
+    for (values, (signs, keys)) in values.chunks(SUMS).zip(SIGNS.iter().zip(&KEYS)) {
+        let mut keyed = *keys;
+        for (i, value) in values.iter().enumerate() {
+            let bits = value.to_bits();
+            squares[i] += value * value;
+            sums[i] += f32::from_bits(bits ^ signs[i]);
+            largest = largest.max(bits & 0x7fff_ffff);
+            keyed[i] = keys[i].wrapping_add(bits);
+        }
+        // What is missing at the end is zero, which leaves a sum as it is unless that is -0.
+        for i in values.len()..SUMS {
+            sums[i] += f32::from_bits(signs[i]);
+        }
+        pairs = pairs.wrapping_add(paired(&keyed));
+    }
+    BlockSums { squares: added(&squares), sums, largest, pairs }
+}
+
+fn paired(keyed: &[u32; SUMS]) -> u64 {
+    let pairs = keyed.as_chunks::<2>().0.iter();
+    let one = |[x, y]: &[u32; 2]| {
+        let (x, y) = (u64::from(*x), u64::from(*y));
+        x.wrapping_mul(y).wrapping_add(y << 32 | x)
+    };
+    pairs.map(one).fold(0, u64::wrapping_add)
+}
+
+/// Lanes as one number.
+pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
+    let mut wide = lanes.map(f64::from);
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            wide[i] += wide[i + half];
         }
     }
+    wide[0]
 }
 
 impl RowSketch {
-    /// Of a row's values.
+    /// Of a row's values, by the fastest instruction set of this machine that there is code for.
     pub fn of(row: &[f32]) -> Self {
-        simd_call::of(row)
+        Self::by(row, simd_row::best())
     }
 
-    /// The same, for the instruction set of the caller.
-    #[inline(always)]
-    pub(super) fn with_own_instructions(row: &[f32]) -> Self {
-        let zero = [0.0; SUMS];
-        let none = [0; SUMS];
-        let mut lanes = Lanes { squares: zero, sums: zero, largest: none, bad: none, first: none, second: none };
-        let (mut squares, mut sums) = (0.0f64, [0.0f64; SUMS]);
-        for (number, block) in row.chunks(BLOCK).enumerate() {
-            (lanes.squares, lanes.sums) = (zero, zero);
-            let (whole, rest) = block.as_chunks::<SUMS>();
-            let (signs, last) = SIGNS.as_chunks::<SUMS>();
-            for (values, signs) in whole.iter().zip(signs) {
-                lanes.take(&values.map(f32::to_bits), signs);
+    /// The same, by a given way to sum a block.
+    pub(super) fn by(row: &[f32], block: fn(&[f32]) -> BlockSums) -> Self {
+        let (first, rest) = row.split_at(row.len().min(BLOCK));
+        let BlockSums { mut squares, sums, mut largest, pairs } = block(first);
+        let mut hash = mixed(row.len() as u64 ^ pairs);
+        let mut projection = sums;
+        if !rest.is_empty() {
+            let mut wide = sums.map(f64::from);
+            for (i, values) in rest.chunks(BLOCK).enumerate() {
+                let own = block(values);
+                squares += own.squares;
+                largest = largest.max(own.largest);
+                hash = mixed(hash ^ own.pairs);
+                let turn = turn(i + 1);
+                wide.iter_mut().zip(own.sums).for_each(|(to, from)| *to += turn * f64::from(from));
             }
-            if !rest.is_empty() {
-                debug_assert!(last.is_empty(), "a block is whole lanes");
-                let mut bits = [0; SUMS];
-                bits.iter_mut().zip(rest).for_each(|(to, from)| *to = from.to_bits());
-                lanes.take(&bits, &signs[whole.len()]);
-            }
-            squares += lanes.squares.iter().map(|v| f64::from(*v)).sum::<f64>();
-            if row.len() <= BLOCK {
-                sums = lanes.sums.map(f64::from);
-                break;
-            }
-            // The same signs come back in each block, turned by the block's own.
-            let turn = if mixed(!(number as u64)) >> 63 == 0 { 1.0 } else { -1.0 };
-            sums.iter_mut().zip(lanes.sums).for_each(|(to, from)| *to += turn * f64::from(from));
+            projection = wide.map(|v| v as f32);
         }
-        let largest = lanes.largest.into_iter().max().unwrap_or(0);
+        if largest != 0 && !PLAIN.contains(&largest) {
+            return Self { hash: hash as i64, ..careful(row) };
+        }
         Self {
             norm: squares.sqrt() as f32,
             absmax: f32::from_bits(largest),
-            projection: sums.map(|v| v as f32),
-            nonfinite: lanes.bad.into_iter().sum(),
-            hash: joined(&lanes.first, &lanes.second, row.len()),
+            projection,
+            nonfinite: 0,
+            hash: hash as i64,
         }
     }
 }
 
-/// Sums of all lanes as one number.
-fn joined(first: &[u32; SUMS], second: &[u32; SUMS], n: usize) -> i64 {
-    let step = |hash: u64, lane: u64| (hash.rotate_left(5) ^ lane).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let lanes = first.iter().zip(second).map(|(a, b)| u64::from(*a) << 32 | u64::from(*b));
-    mixed(lanes.fold(n as u64, step)) as i64
+/// The same signs come back in each block, turned by the block's own; the first one's is none.
+fn turn(number: usize) -> f64 {
+    if number == 0 || mixed(!(number as u64)) >> 63 == 0 { 1.0 } else { -1.0 }
 }
 
-/// The hash of other values' bits.
-pub(super) fn hash(bits: impl Iterator<Item = u32>) -> i64 {
-    let (mut first, mut second, mut n) = ([0u32; SUMS], [0u32; SUMS], 0);
-    for bits in bits {
-        let i = n % SUMS;
-        first[i] = first[i].wrapping_add(bits);
-        second[i] = second[i].wrapping_add(first[i]);
-        n += 1;
+/// A row that holds what is not finite, or whose squares f32 doesn't hold: all in f64, without the hash.
+#[cold]
+fn careful(row: &[f32]) -> RowSketch {
+    let (mut squares, mut sums, mut largest, mut nonfinite) = (0.0, [0.0; SUMS], 0f32, 0);
+    for (number, values) in row.chunks(BLOCK).enumerate() {
+        let turn = turn(number);
+        for (i, value) in values.iter().enumerate() {
+            if !value.is_finite() {
+                nonfinite += 1;
+                continue;
+            }
+            squares += f64::from(*value).powi(2);
+            sums[i % SUMS] += turn * f64::from(f32::from_bits(value.to_bits() ^ SIGNS[i / SUMS][i % SUMS]));
+            largest = largest.max(value.abs());
+        }
     }
-    joined(&first, &second, n)
+    let projection = sums.map(|v: f64| v as f32);
+    RowSketch { norm: squares.sqrt() as f32, absmax: largest, projection, nonfinite, hash: 0 }
+}
+
+/// The hash of a row of `n` values that are no f32, as words that hold their bits.
+pub(super) fn hash(n: usize, mut words: impl Iterator<Item = u32>) -> i64 {
+    let (mut hash, mut is_first) = (n as u64, true);
+    loop {
+        let (mut pairs, mut number) = (0u64, 0);
+        for keys in &KEYS {
+            let mut keyed = *keys;
+            let took = keyed.iter_mut().zip(&mut words).map(|(key, word)| *key = key.wrapping_add(word)).count();
+            if took == 0 {
+                break;
+            }
+            pairs = pairs.wrapping_add(paired(&keyed));
+            number += took;
+            if took < SUMS {
+                break;
+            }
+        }
+        // The first block counts even if it is empty, as with f32.
+        if number > 0 || is_first {
+            hash = mixed(hash ^ pairs);
+        }
+        is_first = false;
+        if number < BLOCK {
+            return hash as i64;
+        }
+    }
 }

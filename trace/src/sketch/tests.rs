@@ -34,12 +34,107 @@ fn norm_and_largest_are_those_of_the_finite_values() {
     }
 }
 
+/// Rows of every kind: plain, of all lengths about a line and a block; with what is not finite, too large, too small.
+fn rows_of_every_kind() -> Vec<Vec<f32>> {
+    let mut rows: Vec<Vec<f32>> =
+        [0, 1, 2, 15, 16, 17, 31, 33, 100, 1023, 1024, 1025, 3000, 4096].map(|n| noise(n as u32 + 7, n)).to_vec();
+    let with = |n: usize, i: usize, value: f32| {
+        let mut row = noise(n as u32, n);
+        row[i] = value;
+        row
+    };
+    rows.extend([
+        with(64, 3, f32::NAN),
+        with(64, 63, f32::INFINITY),
+        with(2048, 1500, f32::NEG_INFINITY),
+        with(48, 5, 3e38),
+        with(1040, 1039, -1e20),
+        vec![0.0; 40],
+        vec![-0.0; 5],
+        noise(9, 77).iter().map(|v| v * 1e-30).collect(),
+        noise(8, 77).iter().map(|v| v * 1e-42).collect(),
+    ]);
+    rows
+}
+
 #[test]
 fn every_instruction_set_gives_the_same_bits() {
-    for n in [1, 16, 100, 1024, 3000] {
-        let row = noise(n as u32 + 7, n);
-        assert_eq!(RowSketch::of(&row), RowSketch::with_own_instructions(&row), "{n}");
+    let bits =
+        |s: &RowSketch| (s.norm.to_bits(), s.absmax.to_bits(), s.projection.map(f32::to_bits), s.nonfinite, s.hash);
+    for row in rows_of_every_kind() {
+        assert_eq!(bits(&RowSketch::of(&row)), bits(&RowSketch::by(&row, row::block)), "{} values", row.len());
     }
+}
+
+/// The next number of splitmix64 after `x`, as Vigna's C has it.
+fn splitmix(x: u64) -> u128 {
+    let m = 1u128 << 64;
+    let mut z = (u128::from(x) + 0x9e3779b97f4a7c15) % m;
+    z = ((z ^ (z >> 30)) * 0xbf58476d1ce4e5b9) % m;
+    z = ((z ^ (z >> 27)) * 0x94d049bb133111eb) % m;
+    z ^ (z >> 31)
+}
+
+#[test]
+fn a_sketch_is_its_formula() {
+    for row in rows_of_every_kind() {
+        let n = row.len();
+        let finite = |v: f32| if v.is_finite() { f64::from(v) } else { 0.0 };
+        // Signed sums and norm in f64, by single values.
+        let turn = |block: usize| if block > 0 && splitmix(!(block as u64)) >> 63 == 1 { -1.0 } else { 1.0 };
+        let sign = |i: usize| if splitmix(i as u64 % 1024) >> 31 & 1 == 1 { -1.0 } else { 1.0 };
+        let (mut sums, mut sizes) = ([0f64; SUMS], [0f64; SUMS]);
+        for (i, v) in row.iter().enumerate() {
+            sums[i % SUMS] += turn(i / 1024) * sign(i % 1024) * finite(*v);
+            sizes[i % SUMS] += finite(*v).abs();
+        }
+        let sketch = RowSketch::of(&row);
+        for i in 0..SUMS {
+            // f32 sums of 64 values, half a last place each, and one rounding to f32.
+            let off = (f64::from(sketch.projection[i]) - sums[i]).abs();
+            assert!(off <= 65.0 * f64::from(f32::EPSILON) * sizes[i] + 1e-45, "{n} values, sum {i}: {off}");
+        }
+        let norm = row.iter().map(|v| finite(*v).powi(2)).sum::<f64>().sqrt();
+        assert!((f64::from(sketch.norm) - norm).abs() <= 66.0 * f64::from(f32::EPSILON) * norm + 1e-45, "{n} values");
+        assert_eq!(sketch.absmax, row.iter().filter(|v| v.is_finite()).fold(0.0, |m, v| v.abs().max(m)), "{n} values");
+        assert_eq!(sketch.nonfinite as usize, row.iter().filter(|v| !v.is_finite()).count(), "{n} values");
+        // The hash, in numbers that don't wrap.
+        let m = 1u128 << 64;
+        let mut hash = n as u128;
+        let words: Vec<u128> = row.iter().map(|v| u128::from(v.to_bits())).collect();
+        let blocks = if n == 0 { vec![&words[..]] } else { words.chunks(1024).collect() };
+        for block in blocks {
+            let mut sum = 0u128;
+            for pair in 0..block.len().next_multiple_of(16) / 2 {
+                let keyed = |i: usize| (block.get(i).copied().unwrap_or(0) + (splitmix(!(i as u64)) >> 32)) % (1 << 32);
+                let (x, y) = (keyed(2 * pair), keyed(2 * pair + 1));
+                sum += (x + (1 << 32)) * (y + 1) - (1 << 32);
+            }
+            hash = splitmix((hash ^ (sum % m)) as u64);
+        }
+        assert_eq!(sketch.hash as u64, hash as u64, "{n} values");
+        // Other values with these bits have this hash.
+        assert_eq!(row::hash(n, row.iter().map(|v| v.to_bits())), sketch.hash, "{n} values");
+    }
+}
+
+#[test]
+fn rows_are_the_same_on_any_number_of_threads() {
+    let values = noise(3, 700 * 96);
+    let columns = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let mut columns = Columns::default();
+            columns.extend(&values[..300 * 96], (300, 96), |row| row);
+            columns.extend(&values[300 * 96..], (400, 96), |row| row);
+            columns.tensors().collect::<Vec<_>>()
+        })
+    };
+    let one = columns(1);
+    assert!(one == columns(2) && one == columns(5));
+    let (name, hashes) = &one[0];
+    let own = values.chunks(96).map(|row| RowSketch::of(row).hash).collect();
+    assert_eq!((*name, hashes), ("hash.v2", &Tensor::i64([700], own)));
 }
 
 #[test]
@@ -86,8 +181,17 @@ fn a_sketch_is_written_and_read_as_any_safetensors_file() {
     let site = |tap| Site { block: Block::Layer(0), tap };
     let rows = [0, 1, 2].map(|pos| RowId::new(0, pos));
     let inf = f32::NEG_INFINITY;
-    let mut out = Tensor::f32([3, 2], vec![3.0, 4.0, 0.0, -1.0, 0.5, 0.0]);
+    // 3, 4 and zeros; -1 and zeros; 0.5 and zeros.
+    let mut wide = [[0f32; 32]; 3];
+    (wide[0][..2]).copy_from_slice(&[3.0, 4.0]);
+    (wide[1][31], wide[2][16]) = (-1.0, 0.5);
+    let mut out = Tensor::f32([3, 32], wide.concat());
     writer.visit(site(Tap::AttnIn), &rows, out.as_mut()).unwrap();
+    // Rows that are no longer than their sketch stay what they are, whatever pieces they come in.
+    for i in 0..3 {
+        let mut short = Tensor::f32([1, 2, 1], vec![i as f32, f32::INFINITY]);
+        writer.visit(site(Tap::HcAttnPre), &rows[i..=i], short.as_mut()).unwrap();
+    }
     // A row is the same row in a wider piece.
     let mut narrow = Tensor::f32([1, 1], vec![2.0]);
     writer.visit(site(Tap::AttnIndexScore), &rows[..1], narrow.as_mut()).unwrap();
@@ -99,14 +203,17 @@ fn a_sketch_is_written_and_read_as_any_safetensors_file() {
     let dump = crate::dumps::open_any(&target).unwrap();
     assert_eq!(dump.tensor("a/layers.0.attn.in.norm").unwrap(), Tensor::f32([3], vec![5.0, 1.0, 0.5]));
     assert_eq!(dump.tensor("a/layers.0.attn.in.absmax").unwrap(), Tensor::f32([3], vec![4.0, 1.0, 0.5]));
-    assert_eq!(dump.shape("a/layers.0.attn.in.projection"), Some(&[3, SUMS][..]));
+    assert_eq!(dump.shape("a/layers.0.attn.in.projection.v2"), Some(&[3, SUMS][..]));
+    let inf = f32::INFINITY;
+    let values = Tensor::f32([3, 2], vec![0.0, inf, 1.0, inf, 2.0, inf]);
+    assert_eq!(dump.tensor("a/layers.0.hc_attn.pre.values").unwrap(), values);
     let hashes = |name: &str| match dump.tensor(name).unwrap().data {
         karat_seam::Data::I64(v) => v,
         other => panic!("{name}: {}", other.dtype()),
     };
-    let scores = hashes("a/layers.0.attn.index_score.hash");
+    let scores = hashes("a/layers.0.attn.index_score.hash.v2");
     assert!(scores[0] == scores[1] && scores[1] != scores[2], "{scores:?}");
-    let experts = hashes("a/layers.0.ffn.idx.hash");
+    let experts = hashes("a/layers.0.ffn.idx.hash.v2");
     assert!(experts[0] == experts[1] && experts[1] != experts[2], "{experts:?}");
     assert!(SketchWriter::create(&target, &requests, TapGlob::all()).is_err(), "nothing is written over");
 }

@@ -1,6 +1,8 @@
 //! Writes a trace: a visitor that keeps what a glob admits and streams it to safetensors files.
 
+mod behind;
 mod file;
+mod folder;
 mod pieces;
 mod sample;
 #[cfg(test)]
@@ -16,7 +18,8 @@ use crate::TapGlob;
 use crate::key::Key;
 use crate::manifest::{FILE, FORMAT, History, Manifest, Mode, ModelId, SequenceEntry, hash_text};
 
-pub(crate) use file::write;
+pub(crate) use behind::Behind;
+pub(crate) use folder::{Folder, file_name};
 pub(crate) use pieces::Pieces;
 pub use sample::Sample;
 
@@ -43,7 +46,7 @@ impl ModelId {
 /// In which order the tensors come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Layer by layer: a block's file is written as soon as the next block begins, so memory holds one block.
+    /// Layer by layer: a block's file is written while the next block is computed, so memory holds two blocks.
     LayerMajor,
     /// Any: everything is held until the end.
     Any,
@@ -54,8 +57,9 @@ pub enum Order {
 /// Rows: all token taps of a sequence and pass must cover the same positions, which become `SEQUENCE/rows` when they
 /// are not the whole sequence.
 pub struct TraceWriter {
-    target: PathBuf,
-    partial: Partial,
+    /// Before the folder, which must not be removed under it.
+    behind: Behind,
+    folder: Folder,
     manifest: Manifest,
     glob: TapGlob,
     order: Order,
@@ -64,21 +68,6 @@ pub struct TraceWriter {
     failed: Option<Error>,
     written: BTreeMap<Block, String>,
     rows: BTreeMap<(u32, u32), (Site, Vec<u32>)>,
-}
-
-/// The temporary folder; removed unless it was renamed.
-struct Partial {
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // Nothing to tell anybody: the folder has a name that says it is partial.
-            let _ = std::fs::remove_dir_all(&self.path);
-        }
-    }
 }
 
 impl TraceWriter {
@@ -100,22 +89,10 @@ impl TraceWriter {
         manifest.check_sequences()?;
         manifest.check_history()?;
         manifest.model.check()?;
-        if target.symlink_metadata().is_ok() {
-            return Err(Error::usage("trace folder exists already")
-                .at(target.display())
-                .hint("name a new folder, or remove the old trace"));
-        }
-        let Some(name) = target.file_name() else {
-            return Err(Error::usage("not the name of a new folder").at(target.display()));
-        };
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".partial-{}", std::process::id()));
-        let path = target.with_file_name(temporary);
-        std::fs::create_dir(&path).map_err(|e| io("trace folder can't be made", &path, &e))?;
+        let folder = Folder::create(target, "trace folder")?;
         Ok(Self {
-            target: target.into(),
-            partial: Partial { path, renamed: false },
+            behind: Behind::default(),
+            folder,
             manifest,
             glob,
             order,
@@ -141,15 +118,13 @@ impl TraceWriter {
         }
         self.flush()?;
         self.write_rows()?;
+        self.behind.finish()?;
         if self.manifest.files.is_empty() {
-            return Err(Error::input("nothing was recorded").at(self.target.display()).hint("check the tap patterns"));
+            return Err(self.folder.nothing());
         }
-        let path = self.partial.path.join(FILE);
+        let path = self.folder.path().join(FILE);
         std::fs::write(&path, self.manifest.text()).map_err(|e| io("manifest can't be written", &path, &e))?;
-        std::fs::rename(&self.partial.path, &self.target)
-            .map_err(|e| io("finished trace can't be renamed", &self.target, &e))?;
-        self.partial.renamed = true;
-        Ok(self.target.clone())
+        self.folder.finish()
     }
 
     fn take(&mut self, at: Site, rows: &[RowId], tensor: &TensorMut<'_>) -> Result<()> {
@@ -169,7 +144,9 @@ impl TraceWriter {
                 .found(file)
                 .hint("record this path in any order instead"));
         }
-        self.open.entry((at, first.seq, first.pass)).or_default().push(at, rows, tensor)
+        // A tap of a whole sequence comes in pieces: room for all of it at once is never copied.
+        let expected = self.manifest.sequences[first.seq as usize].input_ids.len();
+        self.open.entry((at, first.seq, first.pass)).or_default().push(at, rows, tensor, expected)
     }
 
     /// Writes one file a block.
@@ -184,13 +161,8 @@ impl TraceWriter {
             by_block.entry(site.block).or_default().push((key, pieces));
         }
         for (block, tensors) in by_block {
-            let name = match block {
-                Block::Embed => "embed.safetensors".to_string(),
-                Block::Layer(l) => format!("layer-{l:04}.safetensors"),
-                Block::Head => "head.safetensors".to_string(),
-                Block::Mtp(i) => format!("mtp-{i:02}.safetensors"),
-            };
-            file::write(&self.partial.path.join(&name), &tensors)?;
+            let name = file_name(block);
+            self.behind.write(self.folder.path().join(&name), tensors)?;
             self.manifest.files.push(name.clone());
             self.written.insert(block, name);
         }
@@ -238,7 +210,7 @@ impl TraceWriter {
             return Ok(());
         }
         let name = "rows.safetensors".to_string();
-        file::write(&self.partial.path.join(&name), &tensors)?;
+        self.behind.write(self.folder.path().join(&name), tensors)?;
         self.manifest.files.push(name);
         Ok(())
     }

@@ -32,7 +32,8 @@ impl Pieces {
         self.tensor.as_ref()
     }
 
-    pub(super) fn push(&mut self, at: Site, rows: &[RowId], piece: &TensorMut<'_>) -> Result<()> {
+    /// Adds a piece; `expected` rows will come in all, as far as is known.
+    pub(super) fn push(&mut self, at: Site, rows: &[RowId], piece: &TensorMut<'_>, expected: usize) -> Result<()> {
         let fail = |what: &str| Error::input(what).at(at);
         let state = at.tap.is_state();
         if state && self.tensor.is_some() {
@@ -49,7 +50,9 @@ impl Pieces {
             self.positions.extend(rows.iter().map(|r| r.pos));
         }
         let Some(have) = &mut self.tensor else {
-            self.tensor = Some(piece.to_tensor());
+            let whole = state || at.tap.is_per_entry() || at.tap.is_ragged() || count >= expected;
+            let elements = if whole { piece.data.len() } else { piece.data.len() / count.max(1) * expected };
+            self.tensor = Some(with_room(piece, elements));
             return Ok(());
         };
         let same_row = have.shape.get(1..) == piece.shape.get(1..);
@@ -83,6 +86,22 @@ impl Pieces {
         }
         tensor.shape = vec![widths.len(), width];
     }
+}
+
+/// A copy with room for so many elements.
+fn with_room(piece: &TensorMut<'_>, elements: usize) -> Tensor {
+    fn copy<T: Copy>(v: &[T], elements: usize) -> Vec<T> {
+        let mut out = Vec::with_capacity(elements.max(v.len()));
+        out.extend_from_slice(v);
+        out
+    }
+    let data = match &piece.data {
+        DataMut::F32(v) => Data::F32(copy(v, elements)),
+        DataMut::F64(v) => Data::F64(copy(v, elements)),
+        DataMut::I64(v) => Data::I64(copy(v, elements)),
+        DataMut::U8(v) => Data::U8(copy(v, elements)),
+    };
+    Tensor::new(piece.shape.to_vec(), data)
 }
 
 fn widen<T: Copy>(flat: &[T], widths: &[usize], width: usize, fill: T) -> Vec<T> {

@@ -47,7 +47,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
     ("seam", &["thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
-    ("trace", &["flate2", "half", "memmap2", "safetensors", "serde", "serde_json", "sha2", "thiserror", "toml"]),
+    (
+        "trace",
+        &["flate2", "half", "memmap2", "rayon", "safetensors", "serde", "serde_json", "sha2", "thiserror", "toml"],
+    ),
     ("xtask", &["anyhow", "cargo_metadata", "clap", "serde", "serde_json", "sha2", "toml"]),
 ];
 
