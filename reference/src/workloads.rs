@@ -8,7 +8,10 @@ use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 use karat_model::config::{ExpertDtype, LayerKind, Yarn};
 
 use crate::decode::Decoder;
-use crate::linalg::{Isa, Packed, Pool, PoolBuffers, Times, matmul_here, multiply_stored, pool_slots, sums_of_squares};
+use crate::linalg::{
+    Isa, K_BLOCK, LANES, Packed, Pool, PoolBuffers, Stored, Times, matmul_here, multiply_stored, pool_slots,
+    sums_of_squares,
+};
 use crate::ops::attend::{Keys, attend};
 use crate::ops::experts::{ExpertWeights, Matrices, Routed, routed};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
@@ -138,7 +141,13 @@ fn stored(encoding: Encoding) -> karat_model::Result<Decoder<'static>> {
 fn decoding(encoding: Encoding) -> karat_model::Result<Box<dyn Fn(Isa) + Send + Sync>> {
     let weight = stored(encoding)?;
     Ok(Box::new(move |isa| {
-        std::hint::black_box(Packed::<f32>::of_stored(isa, &weight, 0, weight.rows()));
+        let mut out = [[0f32; LANES]; K_BLOCK];
+        for (row, k) in
+            (0..weight.rows()).step_by(LANES).flat_map(|row| [0, 1, 2, 3].map(|block| (row, block * K_BLOCK)))
+        {
+            weight.panel(isa, row..row + LANES, k..k + K_BLOCK, &mut out);
+            std::hint::black_box(&out);
+        }
     }))
 }
 

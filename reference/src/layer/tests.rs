@@ -94,6 +94,6 @@ fn bytes_that_are_done_with_are_given_back_and_stay_what_they_are() {
     tensors.iter().for_each(|bytes| checkpoint.done_with(bytes));
     assert!(resident(&file) < size / 8, "{} of {size} bytes are still here", resident(&file));
     // Bytes that are not of this file change nothing.
-    checkpoint.done_with(&[0; 1 << 16]);
+    checkpoint.done_with(&vec![0; 1 << 16]);
     assert_eq!(sum(), before);
 }

@@ -22,7 +22,7 @@ pub(crate) const WORDS: usize = BYTES / 4;
 
 /// f32 registers whose bits can be worked with. May be used only inside a `Job` that runs on their instruction set, as all
 /// of [`Vector`].
-pub trait Bits: Vector<f32> {
+pub(crate) trait Bits: Vector<f32> {
     /// Words q of `LEN` rows, the first of them `rows[0]`, side by side.
     fn words(rows: &[&[u8; BYTES]]) -> [Self; WORDS];
     /// The first `LEN` of these values.
