@@ -121,7 +121,7 @@ impl Golden {
     }
 
     pub(crate) fn loader(&self, prefix: impl Into<String>) -> Loader<'_> {
-        Loader::new(&self.checkpoint, prefix)
+        Loader::new(&self.checkpoint, prefix, self.pool.isa())
     }
 
     /// A layer's weights; MTP blocks follow the layers. `keep` holds every expert once decoded.

@@ -54,7 +54,13 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
             if part.rows[0].pos == 0 {
                 part.state.show(&mut *sees[part.lane], block, part.rows, ctx.config)?;
             }
-            out[part.lane].extend(part.h);
+            let out = &mut out[part.lane];
+            if out.is_empty() {
+                // Most lanes have one sequence, and streams are the largest tensors of all.
+                *out = part.h;
+            } else {
+                out.extend(part.h);
+            }
         }
         for (lane, h) in lanes.iter_mut().zip(out) {
             lane.out = Some(LayerOut { streams: streams_of(lane.x.rows.clone(), ctx.config, h) });

@@ -116,7 +116,7 @@ impl<'g, T: Real> Model<'g, T> {
         let layers = golden.config().num_hidden_layers();
         let blocks = (0..layers).map(|l| golden.block(l, true)).collect::<Result<Vec<_>>>()?;
         let head = golden.loader("").head().map_err(Error::source)?;
-        let hold = || golden.head_table()?.hold().map_err(Error::source);
+        let hold = || golden.head_table()?.hold(golden.pool().isa()).map_err(Error::source);
         let table = golden.pool().install(hold)?;
         Ok(Self { blocks, head, table, states: vec![LayerState::default(); layers] })
     }

@@ -1,16 +1,17 @@
 //! Weights of a block, decoded from the checkpoint and packed for the kernels. Everything of a resident block is held
-//! once in f32 (or f64) except its routed experts, which are decoded one at a time where they are used.
+//! once in f32 (or f64) except its routed experts, which are decoded where they are used, a few panels at a time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 
 use crate::decode::{Decoder, plain_f32, plain_index};
-use crate::linalg::{Packed, Real};
+use crate::linalg::{Isa, LANES, Packed, Real, Stored};
+use crate::ops::Ctx;
 use crate::ops::compress::CompressorWeights;
-use crate::ops::experts::{ExpertWeights, SharedWeights};
+use crate::ops::experts::{ExpertWeights, Matrices, SharedWeights};
 use crate::ops::hc_coefficients::HcWeights;
 use crate::ops::head::HeadWeights;
 use crate::ops::mtp_input::MtpWeights;
@@ -18,19 +19,14 @@ use crate::ops::route::{Choice, RouterWeights};
 
 /// Rows `first..first+n` of a stored weight, packed. A value that is NaN or infinite is an input error: golden on a
 /// damaged checkpoint would be no measure of anything.
-pub(crate) fn pack<T: Real>(weight: &Decoder<'_>, first: usize, n: usize) -> Result<Packed<T>> {
-    // The lowest such row, so that the message is the same for every number of threads.
-    let bad = AtomicUsize::new(usize::MAX);
-    let packed = Packed::from_rows(n, weight.cols(), |i, out: &mut [T]| {
-        weight.row(first + i, out);
-        if !out.iter().fold(true, |finite, v| finite & v.is_finite()) {
-            bad.fetch_min(first + i, Ordering::Relaxed);
-        }
-    });
-    match bad.into_inner() {
-        usize::MAX => Ok(packed),
-        row => Err(not_finite(weight.name(), row)),
-    }
+pub(crate) fn pack<T: Real>(isa: Isa, weight: &Decoder<'_>, first: usize, n: usize) -> Result<Packed<T>> {
+    finite(weight, first..first + n)?;
+    Ok(Packed::of_stored(isa, weight, first, n))
+}
+
+/// Refuses rows of a weight that have a value which is NaN or infinite; the message names the lowest.
+fn finite(weight: &Decoder<'_>, rows: Range<usize>) -> Result<()> {
+    weight.bad_row(rows).map_or(Ok(()), |row| Err(not_finite(weight.name(), row)))
 }
 
 /// The error about a weight with a value that is no number; `at` is its row or index.
@@ -45,11 +41,12 @@ pub(crate) fn not_finite(name: &str, at: usize) -> Error {
 pub(crate) struct Loader<'a> {
     checkpoint: &'a Checkpoint,
     prefix: String,
+    isa: Isa,
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(checkpoint: &'a Checkpoint, prefix: impl Into<String>) -> Self {
-        Self { checkpoint, prefix: prefix.into() }
+    pub(crate) fn new(checkpoint: &'a Checkpoint, prefix: impl Into<String>, isa: Isa) -> Self {
+        Self { checkpoint, prefix: prefix.into(), isa }
     }
 
     fn name(&self, name: &str) -> String {
@@ -73,7 +70,22 @@ impl<'a> Loader<'a> {
 
     /// A linear's weight `[n,k]`.
     fn linear<T: Real>(&self, name: &str, n: usize, k: usize) -> Result<Packed<T>> {
-        pack(&self.decoder(name, n, k)?, 0, n).map_err(|e| e.at(self.checkpoint.label()))
+        let weight = self.decoder(name, n, k)?;
+        let packed = pack(self.isa, &weight, 0, n).map_err(|e| e.at(self.checkpoint.label()));
+        self.done_with(&weight);
+        packed
+    }
+
+    /// Gives the pages of a weight back.
+    fn done_with(&self, weight: &Decoder<'_>) {
+        weight.stored().for_each(|bytes| self.checkpoint.done_with(bytes));
+    }
+
+    /// The same, to be decoded as it is multiplied.
+    fn stored(&self, name: &str, n: usize, k: usize) -> Result<StoredLinear<'_>> {
+        let weight = self.decoder(name, n, k)?;
+        finite(&weight, 0..n).map_err(|e| e.at(self.checkpoint.label()))?;
+        Ok(StoredLinear { weight, loader: self })
     }
 
     /// A plain tensor of `count` values.
@@ -131,6 +143,8 @@ impl<'a> Loader<'a> {
         } else {
             None
         };
+        let wo_a_by_group = (0..groups).map(|g| pack(self.isa, &wo_a, g * rank, rank)).collect::<Result<_>>()?;
+        self.done_with(&wo_a);
         Ok(AttentionWeights {
             norm: self.plain("attn_norm.weight", d)?,
             wq_a: self.linear("attn.wq_a", r, d)?,
@@ -141,7 +155,7 @@ impl<'a> Loader<'a> {
             sink: self.plain("attn.attn_sink", c.num_attention_heads)?,
             compressor: self.compressor("attn.compressor", c.head_dim, kind)?,
             indexer,
-            wo_a: (0..groups).map(|g| pack(&wo_a, g * rank, rank)).collect::<Result<_>>()?,
+            wo_a: wo_a_by_group,
             wo_b: self.linear("attn.wo_b", d, groups * rank)?,
         })
     }
@@ -249,35 +263,69 @@ pub(crate) struct BlockWeights<'a, T> {
 pub(crate) struct Experts<'a, T> {
     loader: Loader<'a>,
     up: Vec<OnceLock<Arc<[Packed<T>; 2]>>>,
-    down: Vec<OnceLock<Arc<Packed<T>>>>,
+    down: Vec<OnceLock<Arc<[Packed<T>; 1]>>>,
+}
+
+impl<T: Real> Experts<'_, T> {
+    /// Names, outputs and inputs of matrices of expert e.
+    fn load<const N: usize>(
+        &self,
+        ctx: Ctx<'_>,
+        kept: Option<&OnceLock<Arc<[Packed<T>; N]>>>,
+        names: [String; N],
+        [n, k]: [usize; 2],
+    ) -> Result<Matrices<'_, T, N>> {
+        if let Some(held) = kept.and_then(OnceLock::get) {
+            return Ok(Matrices::Packed(held.clone()));
+        }
+        if kept.is_none() && (ctx.backend.is_none() || T::IS_WIDE) {
+            let mut stored: Vec<Box<dyn Stored<T>>> = Vec::with_capacity(N);
+            for name in &names {
+                stored.push(Box::new(self.loader.stored(name, n, k)?));
+            }
+            return Ok(Matrices::Stored(stored));
+        }
+        let mut packed = [(); N].map(|()| Packed::default());
+        for (packed, name) in packed.iter_mut().zip(&names) {
+            *packed = self.loader.linear(name, n, k)?;
+        }
+        let fresh = Arc::new(packed);
+        Ok(Matrices::Packed(kept.map_or(fresh.clone(), |cell| cell.get_or_init(|| fresh).clone())))
+    }
 }
 
 impl<T: Real> ExpertWeights<T> for Experts<'_, T> {
     type Error = Error;
 
-    fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>> {
-        kept(self.up.get(e), || {
-            let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
-            let load = |w: &str| self.loader.linear(&format!("ffn.experts.{e}.{w}"), inner, d);
-            Ok([load("w1")?, load("w3")?])
-        })
+    fn up(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 2>> {
+        let names = ["w1", "w3"].map(|w| format!("ffn.experts.{e}.{w}"));
+        self.load(ctx, self.up.get(e), names, [ctx.config.moe_intermediate_size, ctx.config.hidden_size])
     }
 
-    fn down(&self, e: usize) -> Result<Arc<Packed<T>>> {
-        kept(self.down.get(e), || {
-            let (d, inner) = (self.loader.config().hidden_size, self.loader.config().moe_intermediate_size);
-            self.loader.linear(&format!("ffn.experts.{e}.w2"), d, inner)
-        })
+    fn down(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 1>> {
+        let names = [format!("ffn.experts.{e}.w2")];
+        self.load(ctx, self.down.get(e), names, [ctx.config.hidden_size, ctx.config.moe_intermediate_size])
     }
 }
 
-fn kept<X>(cell: Option<&OnceLock<Arc<X>>>, load: impl FnOnce() -> Result<X>) -> Result<Arc<X>> {
-    if let Some(held) = cell.and_then(OnceLock::get) {
-        return Ok(held.clone());
+/// A weight that is decoded as it is multiplied. Its pages are given back with it.
+struct StoredLinear<'a> {
+    weight: Decoder<'a>,
+    loader: &'a Loader<'a>,
+}
+
+impl<T: Real> Stored<T> for StoredLinear<'_> {
+    fn inputs(&self) -> usize {
+        Stored::<T>::inputs(&self.weight)
     }
-    let fresh = Arc::new(load()?);
-    if let Some(cell) = cell {
-        return Ok(cell.get_or_init(|| fresh).clone());
+
+    fn panel(&self, isa: Isa, rows: Range<usize>, ks: Range<usize>, out: &mut [[T; LANES]]) {
+        self.weight.panel(isa, rows, ks, out);
     }
-    Ok(fresh)
+}
+
+impl Drop for StoredLinear<'_> {
+    fn drop(&mut self) {
+        self.loader.done_with(&self.weight);
+    }
 }

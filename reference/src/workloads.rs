@@ -4,11 +4,16 @@
 use std::sync::Arc;
 
 use karat_model::Config;
+use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 use karat_model::config::{ExpertDtype, LayerKind, Yarn};
 
-use crate::linalg::{Isa, Packed, Pool, PoolBuffers, matmul_here, pool_slots, sums_of_squares};
+use crate::decode::Decoder;
+use crate::linalg::{
+    Isa, K_BLOCK, LANES, Packed, Pool, PoolBuffers, Stored, Times, matmul_here, multiply_stored, pool_slots,
+    sums_of_squares,
+};
 use crate::ops::attend::{Keys, attend};
-use crate::ops::experts::{ExpertWeights, Routed, routed};
+use crate::ops::experts::{ExpertWeights, Matrices, Routed, routed};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
 use crate::ops::index::index_score;
 use crate::ops::route::{Choice, RouterWeights, choose};
@@ -57,6 +62,10 @@ pub fn workloads(isa: Isa) -> karat_model::Result<Vec<Workload>> {
     ] {
         add(name, 2.0 * (m * k * n) as f64, gemm(m, k, n))?;
     }
+    let [fp4, fp8] = [Encoding::Mxfp4, Encoding::Fp8Block { block: [128, 128] }];
+    add("decode fp4 96x512", 0.0, decoding(fp4)?)?;
+    add("decode fp8 96x512", 0.0, decoding(fp8)?)?;
+    add("gemm of fp4 48x512x96", 2.0 * (48 * 512 * 96) as f64, stored_gemm(48, fp4)?)?;
     add("attend 16 queries", 16.0 * 96.0 * 8.0 * 64.0 * 4.0, attention())?;
     add("index scores 16 queries", 16.0 * 256.0 * 4.0 * 32.0 * 2.0, indexer())?;
     add("select 16 queries", 0.0, selection())?;
@@ -100,6 +109,56 @@ fn gemm(m: usize, k: usize, n: usize) -> Box<dyn Fn(Isa) + Send + Sync> {
         matmul_here(isa, &rows(&x, k), &w, &mut out);
         std::hint::black_box(&out);
     })
+}
+
+/// A stored weight `[96,512]` of any codes that are numbers, and scales near one.
+fn stored(encoding: Encoding) -> karat_model::Result<Decoder<'static>> {
+    let (rows, cols): (usize, usize) = (96, 512);
+    let tensor = |dtype, shape: [usize; 2], bytes: Vec<u8>| RawTensor {
+        name: "w".into(),
+        dtype,
+        shape: shape.into(),
+        bytes: bytes.leak(),
+    };
+    let (dtype, width, scales) = match encoding {
+        Encoding::Mxfp4 => (Dtype::Packed4, cols / 2, [rows, cols / 32]),
+        _ => (Dtype::F8E4M3, cols, [rows.div_ceil(128), cols.div_ceil(128)]),
+    };
+    let codes = values(rows * width, 27).iter().map(|v| (v.to_bits() >> 8) as u8 & 0xBF).collect();
+    let scale = (0..scales[0] * scales[1]).map(|i| 120 + (i % 8) as u8).collect();
+    Decoder::new(Weight {
+        name: "w".into(),
+        rows,
+        cols,
+        encoding,
+        data: tensor(dtype, [rows, width], codes),
+        scale: Some(tensor(Dtype::F8E8M0, scales, scale)),
+        global_scale: None,
+        input_scale: None,
+    })
+}
+
+fn decoding(encoding: Encoding) -> karat_model::Result<Box<dyn Fn(Isa) + Send + Sync>> {
+    let weight = stored(encoding)?;
+    Ok(Box::new(move |isa| {
+        let mut out = [[0f32; LANES]; K_BLOCK];
+        for (row, k) in
+            (0..weight.rows()).step_by(LANES).flat_map(|row| [0, 1, 2, 3].map(|block| (row, block * K_BLOCK)))
+        {
+            weight.panel(isa, row..row + LANES, k..k + K_BLOCK, &mut out);
+            std::hint::black_box(&out);
+        }
+    }))
+}
+
+fn stored_gemm(m: usize, encoding: Encoding) -> karat_model::Result<Box<dyn Fn(Isa) + Send + Sync>> {
+    let weight = stored(encoding)?;
+    let (n, x) = (weight.rows(), values(m * weight.cols(), 28));
+    Ok(Box::new(move |isa| {
+        let mut out = vec![0f32; m * n];
+        multiply_stored(isa, &rows(&x, weight.cols()), &mut [Times { w: &weight, n, out: &mut out }]);
+        std::hint::black_box(&out);
+    }))
 }
 
 fn attention() -> Box<dyn Fn(Isa) + Send + Sync> {
@@ -190,17 +249,17 @@ fn routing() -> Box<dyn Fn(Isa) + Send + Sync> {
 }
 
 /// Experts that are decoded already.
-struct Held(Vec<(Arc<[Packed<f32>; 2]>, Arc<Packed<f32>>)>);
+struct Held(Vec<(Arc<[Packed<f32>; 2]>, Arc<[Packed<f32>; 1]>)>);
 
 impl ExpertWeights<f32> for Held {
     type Error = std::convert::Infallible;
 
-    fn up(&self, e: usize) -> Result<Arc<[Packed<f32>; 2]>, Self::Error> {
-        Ok(self.0[e].0.clone())
+    fn up(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 2>, Self::Error> {
+        Ok(Matrices::Packed(self.0[e].0.clone()))
     }
 
-    fn down(&self, e: usize) -> Result<Arc<Packed<f32>>, Self::Error> {
-        Ok(self.0[e].1.clone())
+    fn down(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 1>, Self::Error> {
+        Ok(Matrices::Packed(self.0[e].1.clone()))
     }
 }
 
@@ -208,7 +267,7 @@ fn routed_experts(s: usize) -> Box<dyn Fn(Isa) + Send + Sync> {
     let config = config();
     let (d, inner, k) = (config.hidden_size, config.moe_intermediate_size, config.num_experts_per_tok);
     let one =
-        |e: u64| (Arc::new([pack(inner, d, 3 * e), pack(inner, d, 3 * e + 1)]), Arc::new(pack(d, inner, 3 * e + 2)));
+        |e: u64| (Arc::new([pack(inner, d, 3 * e), pack(inner, d, 3 * e + 1)]), Arc::new([pack(d, inner, 3 * e + 2)]));
     let weights = Held((0..config.n_routed_experts as u64).map(|e| one(e + 100)).collect());
     let (x, wt) = (values(s * d, 25), values(s * k, 26));
     // Every expert has users, and not all the same number.

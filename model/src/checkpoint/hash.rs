@@ -9,6 +9,9 @@ use super::store::Store;
 use super::{Dtype, RawTensor};
 use crate::Result;
 
+/// Tensors that are hashed side by side.
+const TOGETHER: usize = 1024;
+
 /// sha256 of bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
@@ -17,14 +20,16 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
 /// sha256 over all tensors in canonical order: of each part its name, dtype, shape and the sha256 of its bytes. Tensors
 /// are hashed in parallel; naming and sharding on disk don't matter.
 pub(crate) fn weights(store: &Store, expected: &[Expected]) -> Result<[u8; 32]> {
-    let parts = expected.par_iter().map(|e| one(store, e)).collect::<Result<Vec<Vec<u8>>>>();
+    let mut all = Sha256::new();
+    // Not all at once: the records of a deep model would be megabytes.
+    let hashed = expected.chunks(TOGETHER).try_for_each(|some| {
+        let parts = some.par_iter().map(|e| one(store, e)).collect::<Result<Vec<Vec<u8>>>>()?;
+        parts.iter().for_each(|part| all.update(part));
+        Ok(())
+    });
     // Also what the system mapped around a tensor while others were read.
     give_back(store, 0..store.entries.len());
-    let parts = parts?;
-    let mut all = Sha256::new();
-    for part in parts {
-        all.update(&part);
-    }
+    hashed?;
     Ok(all.finalize().into())
 }
 

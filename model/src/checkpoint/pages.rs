@@ -29,6 +29,19 @@ impl Checkpoint {
         Pages { checkpoint: self, block: block.to_string() }
     }
 
+    /// Gives back the pages of bytes that this checkpoint handed out: a part of a block that nobody needs for now. Who reads
+    /// them again gets the same bytes from the file. Bytes that lie elsewhere, or in memory, stay as they are.
+    pub fn done_with(&self, bytes: &[u8]) {
+        let at = bytes.as_ptr().addr();
+        for (_, blob) in &self.store.shards {
+            let file = blob.bytes();
+            let start = file.as_ptr().addr();
+            if (start..start + file.len()).contains(&at) {
+                blob.give_back(&(at - start..(at - start + bytes.len()).min(file.len())));
+            }
+        }
+    }
+
     /// Has a block's tensors read from the disk into the system's cache while something else is computed. Returns at once;
     /// does nothing for a block that doesn't exist, is small, or lies in memory.
     pub fn fetch(&self, block: &str) {

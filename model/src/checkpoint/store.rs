@@ -1,6 +1,6 @@
 //! Everything on disk, before anyone asks whether it fits: config, side files, tensors by name and by slot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::header::{self, Entry};
 use super::index::{self, INDEX, Layout};
-use super::names::{Meaning, Part, Slot, meaning};
+use super::names::{Meaning, Part, meaning};
 use super::source::{Blob, Source};
 use crate::config::{ExpertDtype, read};
 use crate::{Config, Error, Result};
@@ -41,11 +41,19 @@ pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) shards: Vec<(String, Blob)>,
     pub(crate) entries: Vec<Stored>,
-    /// First tensor of each slot.
-    pub(crate) slots: HashMap<Slot, Id>,
+    /// First tensor of each slot, by key and part. Keys stand in the entries alone: a model has tens of thousands.
+    slots: Vec<Id>,
     /// Tensors whose slot was taken: (first, later).
     pub(crate) doubles: Vec<(Id, Id)>,
     source: Source,
+}
+
+/// Key and part that a tensor fills.
+fn slot(entries: &[Stored], id: Id) -> Option<(&str, Part)> {
+    match &entries[id].meaning {
+        Meaning::Slot(slot) => Some((&slot.key, slot.part)),
+        Meaning::Skip(_) | Meaning::Unknown => None,
+    }
 }
 
 impl Store {
@@ -81,18 +89,16 @@ impl Store {
                 entries.push(Stored { shard, entry, meaning });
             }
         }
-        let mut slots = HashMap::new();
+        let mut slots: Vec<Id> = (0..entries.len()).filter(|&id| slot(&entries, id).is_some()).collect();
+        slots.sort_by_key(|&id| (slot(&entries, id), id));
         let mut doubles = Vec::new();
-        for (id, stored) in entries.iter().enumerate() {
-            if let Meaning::Slot(slot) = &stored.meaning {
-                match slots.get(slot) {
-                    Some(&first) => doubles.push((first, id)),
-                    None => {
-                        slots.insert(slot.clone(), id);
-                    }
-                }
-            }
-        }
+        slots.dedup_by(|later, first| {
+            let same = slot(&entries, *later) == slot(&entries, *first);
+            doubles.extend(same.then_some((*first, *later)));
+            same
+        });
+        doubles.sort_by_key(|&(_, later)| later);
+        slots.shrink_to_fit();
         let mut store = Self {
             label,
             config: reading.config,
@@ -119,9 +125,8 @@ impl Store {
             self.config.expert_dtype = ExpertDtype::Fp8;
         }
         // transformers drops MTP blocks when it saves but keeps their number in config.json.
-        let embed = Slot { key: "embed".to_string(), part: Part::Value };
         let transformers =
-            self.slots.get(&embed).is_some_and(|&id| self.entries[id].entry.name.contains("embed_tokens"));
+            self.find("embed", Part::Value).is_some_and(|id| self.entries[id].entry.name.contains("embed_tokens"));
         if transformers && !self.entries.iter().any(|s| s.entry.name.contains("mtp.")) {
             self.mtp_left_out = self.config.mtp.len();
             self.config.mtp.clear();
@@ -131,14 +136,15 @@ impl Store {
     /// Entry of the first routed expert's first matrix, fused or not.
     pub(crate) fn first_expert(&self) -> Option<&Entry> {
         ["0.w1", super::names::FUSED_GATE_UP].into_iter().find_map(|name| {
-            let slot = Slot { key: format!("layers.0.ffn.experts.{name}"), part: Part::Value };
-            self.slots.get(&slot).map(|&id| &self.entries[id].entry)
+            let id = self.find(&format!("layers.0.ffn.experts.{name}"), Part::Value)?;
+            Some(&self.entries[id].entry)
         })
     }
 
     /// The tensor that fills a slot.
     pub(crate) fn find(&self, key: &str, part: Part) -> Option<Id> {
-        self.slots.get(&Slot { key: key.to_string(), part }).copied()
+        let at = self.slots.binary_search_by_key(&Some((key, part)), |&id| slot(&self.entries, id));
+        at.ok().map(|at| self.slots[at])
     }
 
     /// A tensor's bytes.

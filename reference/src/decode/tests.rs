@@ -1,6 +1,7 @@
 use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 
 use super::*;
+use crate::linalg::{Isa, LANES, Stored};
 
 #[test]
 fn codes_have_the_values_of_the_format() {
@@ -76,4 +77,103 @@ fn plain_tensors_are_checked() {
     assert_eq!(plain_index(&table, 1, 6).unwrap(), [5]);
     assert!(plain_index(&table, 1, 5).is_err());
     assert_eq!(plain_index(&raw(Dtype::I32, &[1], &[5, 0, 0, 0]), 1, 6).unwrap(), [5]);
+}
+
+/// Bytes from a seed: every code comes, also the ones that are no number.
+fn random_bytes(n: usize, seed: u64) -> &'static [u8] {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    let byte = |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 56) as u8
+    };
+    (0..n).map(byte).collect::<Vec<u8>>().leak()
+}
+
+/// Every way to store a weight of `rows` x `cols`, from a seed; all scales, also those whose products overflow or vanish.
+fn stored(rows: usize, cols: usize, seed: u64) -> Vec<Weight<'static>> {
+    let scale = |dtype, shape: [usize; 2], width: usize, seed| {
+        Some(raw(dtype, &shape, random_bytes(shape[0] * shape[1] * width, seed)))
+    };
+    let mut all = vec![
+        weight(rows, cols, Encoding::Plain, raw(Dtype::Bf16, &[rows, cols], random_bytes(2 * rows * cols, seed))),
+        weight(rows, cols, Encoding::Plain, raw(Dtype::F32, &[rows, cols], random_bytes(4 * rows * cols, seed))),
+    ];
+    for block in [[128, 128], [2, 3], [1, 4], [16, 64]] {
+        let codes = raw(Dtype::F8E4M3, &[rows, cols], random_bytes(rows * cols, seed));
+        let shape = [rows.div_ceil(block[0]), cols.div_ceil(block[1])];
+        for (dtype, width) in [(Dtype::F8E8M0, 1), (Dtype::Bf16, 2), (Dtype::F32, 4)] {
+            let mut w = weight(rows, cols, Encoding::Fp8Block { block }, codes.clone());
+            w.scale = scale(dtype, shape, width, seed ^ 5);
+            all.push(w);
+        }
+    }
+    let codes = raw(Dtype::Packed4, &[rows, cols.div_ceil(2)], random_bytes(rows * cols.div_ceil(2), seed));
+    let mut w = weight(rows, cols, Encoding::Mxfp4, codes.clone());
+    w.scale = scale(Dtype::F8E8M0, [rows, cols.div_ceil(32)], 1, seed ^ 6);
+    all.push(w);
+    let mut w = weight(rows, cols, Encoding::Nvfp4, codes);
+    w.scale = scale(Dtype::F8E4M3, [rows, cols.div_ceil(16)], 1, seed ^ 7);
+    w.global_scale = Some(raw(Dtype::F32, &[], &[0x9A, 0x99, 0x19, 0x3E]));
+    all.push(w);
+    all
+}
+
+#[test]
+fn panels_have_the_bits_of_rows_on_every_instruction_set() {
+    for (rows, cols) in [(16, 256), (7, 1), (16, 31), (33, 160), (5, 130), (64, 600)] {
+        for (i, w) in stored(rows, cols, cols as u64).into_iter().enumerate() {
+            let decoder = Decoder::new(w).unwrap();
+            let mut by_rows = vec![0f32; rows * cols];
+            by_rows.chunks_exact_mut(cols).enumerate().for_each(|(n, row)| decoder.row(n, row));
+            for (&isa, first, k0) in
+                Isa::available().iter().flat_map(|isa| [(isa, 0, 0), (isa, rows / 2, 0), (isa, 0, 128)])
+            {
+                let (lanes, ks) = (first..rows.min(first + LANES), k0.min(cols)..cols.min(k0 + 300));
+                let mut single = vec![[f32::NAN; LANES]; ks.len()];
+                let mut wide = vec![[f64::NAN; LANES]; ks.len()];
+                decoder.panel(isa, lanes.clone(), ks.clone(), &mut single);
+                decoder.panel(isa, lanes.clone(), ks.clone(), &mut wide);
+                for (k, (single, wide)) in ks.zip(single.iter().zip(&wide)) {
+                    for lane in 0..LANES {
+                        let want = if lane < lanes.len() { by_rows[(first + lane) * cols + k] } else { 0.0 };
+                        let got = single[lane];
+                        let place =
+                            format!("storage {i}, {isa:?}, row {} of {rows}, input {k} of {cols}", first + lane);
+                        // Weights that are not finite are refused before.
+                        if !want.is_finite() {
+                            continue;
+                        }
+                        assert!(got.to_bits() == want.to_bits(), "{place}: {got:e}, {want:e}");
+                        assert!(wide[lane].to_bits() == f64::from(want).to_bits(), "{place}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_not_finite_is_found() {
+    for (rows, cols) in [(40, 64), (3, 257), (1, 1)] {
+        for (i, w) in (1..9).flat_map(|seed| stored(rows, cols, seed)).enumerate() {
+            let decoder = Decoder::new(w).unwrap();
+            let mut row = vec![0f32; cols];
+            let mut bad = |n: &usize| {
+                decoder.row(*n, &mut row);
+                row.iter().any(|v| !v.is_finite())
+            };
+            for first in [0, rows / 2] {
+                assert_eq!(decoder.bad_row(first..rows), (first..rows).find(&mut bad), "storage {i}, {rows} x {cols}");
+            }
+        }
+    }
+    // Scales and codes that are all right.
+    let mut w = weight(2, 32, Encoding::Mxfp4, raw(Dtype::Packed4, &[2, 16], &[0xF7; 32]));
+    w.scale = Some(raw(Dtype::F8E8M0, &[2, 1], &[252, 0]));
+    assert_eq!(Decoder::new(w.clone()).unwrap().bad_row(0..2), None);
+    // 6 * 2^126 is past f32, and 4 * 2^126 would be too: the largest codes decide.
+    w.scale = Some(raw(Dtype::F8E8M0, &[2, 1], &[0, 253]));
+    assert_eq!(Decoder::new(w.clone()).unwrap().bad_row(0..2), Some(1));
+    w.data = raw(Dtype::Packed4, &[2, 16], &[0x22; 32]);
+    assert_eq!(Decoder::new(w).unwrap().bad_row(0..2), None);
 }

@@ -1,9 +1,11 @@
-//! A stored weight to f32 values, row by row.
+//! A stored weight to f32 values, row by row (this page) or panel by panel (`panel`).
 //!
 //! FP8: `w[n,k] = e4m3(code[n,k]) * scale[n div block_rows, k div block_cols]`, scales E8M0, F32 or BF16.
 //! MXFP4: `w[n,k] = e2m1(nibble) * e8m0(scale[n, k div 32])`; the low nibble of a byte is the even column.
 //! NVFP4: `w[n,k] = (e2m1(nibble) * e4m3(scale[n, k div 16])) * scale_2`, scale_2 an F32 scalar.
 //! All products are f32; they are exact except with F32 scales, where they round once. Source: spec section 4.
+
+use std::ops::Range;
 
 use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 use karat_model::{Error, Result};
@@ -23,11 +25,11 @@ pub fn nvfp4_value(code: u8, scale: u8, global: f32) -> f32 {
 
 /// Decodes the rows of one weight.
 pub struct Decoder<'a> {
-    weight: Weight<'a>,
+    pub(super) weight: Weight<'a>,
     /// Scales as f32, row-major; empty for plain values.
     scales: Vec<f32>,
     scale_columns: usize,
-    global: f32,
+    pub(super) global: f32,
     e4m3: [f32; 256],
     /// Both values of a byte, the low nibble first.
     e2m1: [[f32; 2]; 256],
@@ -87,41 +89,89 @@ impl<'a> Decoder<'a> {
         &self.weight.name
     }
 
+    /// Its bytes where they lie: codes or values, then scales.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &'a [u8]> {
+        [Some(self.weight.data.bytes), self.weight.scale.as_ref().map(|scale| scale.bytes)].into_iter().flatten()
+    }
+
+    /// Bytes of inputs `ks` of row `n`; in packed codes `ks` begins at an even input.
+    pub(super) fn bytes(&self, n: usize, ks: &Range<usize>) -> &'a [u8] {
+        let (stride, range) = match (self.weight.encoding, self.weight.data.dtype) {
+            (Encoding::Plain, Dtype::Bf16) => (2 * self.weight.cols, 2 * ks.start..2 * ks.end),
+            (Encoding::Plain, _) => (4 * self.weight.cols, 4 * ks.start..4 * ks.end),
+            (Encoding::Fp8Block { .. }, _) => (self.weight.cols, ks.clone()),
+            (Encoding::Mxfp4 | Encoding::Nvfp4, _) => (self.weight.cols.div_ceil(2), ks.start / 2..ks.end.div_ceil(2)),
+        };
+        &self.weight.data.bytes[n * stride..(n + 1) * stride][range]
+    }
+
+    /// Scales of row `n`; none for plain values.
+    pub(super) fn scales_of(&self, n: usize) -> &[f32] {
+        let rows = if let Encoding::Fp8Block { block: [r, _] } = self.weight.encoding { r } else { 1 };
+        let at = n / rows * self.scale_columns;
+        &self.scales[at..at + self.scale_columns]
+    }
+
+    /// The lowest of some rows with a value that is NaN or infinite.
+    pub(crate) fn bad_row(&self, rows: Range<usize>) -> Option<usize> {
+        let mut row = vec![0f32; self.weight.cols];
+        rows.filter(|&n| !self.is_surely_finite(n)).find(|&n| {
+            self.row(n, &mut row);
+            !row.iter().all(|v| v.is_finite())
+        })
+    }
+
+    /// True only where no value of row `n` can be NaN or infinite: told by its codes and scales, without decoding it.
+    fn is_surely_finite(&self, n: usize) -> bool {
+        let codes = self.bytes(n, &(0..self.weight.cols));
+        // Folds, not `all`: they become vector loops.
+        let scaled = |most: f32| {
+            let scales = self.scales_of(n).iter();
+            scales.fold(true, |finite, scale| finite & (most * scale * self.global).is_finite())
+        };
+        match (self.weight.encoding, self.weight.data.dtype) {
+            (Encoding::Plain, Dtype::Bf16) => codes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .fold(true, |finite, b| finite & (u16::from_le_bytes(*b) & 0x7F80 != 0x7F80)),
+            (Encoding::Plain, _) => {
+                codes.as_chunks::<4>().0.iter().fold(true, |finite, b| finite & f32::from_le_bytes(*b).is_finite())
+            }
+            (Encoding::Fp8Block { .. }, _) => {
+                codes.iter().fold(true, |finite, code| finite & (code & 0x7F != 0x7F)) && scaled(448.0)
+            }
+            (Encoding::Mxfp4 | Encoding::Nvfp4, _) => scaled(6.0),
+        }
+    }
+
     /// Writes row `n` (`cols` values): f32 values, widened exactly where T is f64.
     pub fn row<T: Real>(&self, n: usize, out: &mut [T]) {
-        let cols = self.weight.cols;
-        let bytes = self.weight.data.bytes;
-        let scales = |rows_per_scale: usize| {
-            let at = n / rows_per_scale * self.scale_columns;
-            &self.scales[at..at + self.scale_columns]
-        };
+        let (bytes, scales) = (self.bytes(n, &(0..self.weight.cols)), self.scales_of(n));
         match self.weight.encoding {
             Encoding::Plain if self.weight.data.dtype == Dtype::Bf16 => {
-                for (v, b) in out.iter_mut().zip(bytes[2 * n * cols..2 * (n + 1) * cols].as_chunks::<2>().0) {
+                for (v, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
                     *v = T::of_f32(bf16(u16::from_le_bytes(*b)));
                 }
             }
             Encoding::Plain => {
-                for (v, b) in out.iter_mut().zip(bytes[4 * n * cols..4 * (n + 1) * cols].as_chunks::<4>().0) {
+                for (v, b) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
                     *v = T::of_f32(f32::from_le_bytes(*b));
                 }
             }
-            Encoding::Fp8Block { block: [r, c] } => {
-                let codes = &bytes[n * cols..(n + 1) * cols];
-                for ((out, codes), scale) in out.chunks_mut(c).zip(codes.chunks(c)).zip(scales(r)) {
+            Encoding::Fp8Block { block: [_, c] } => {
+                for ((out, codes), scale) in out.chunks_mut(c).zip(bytes.chunks(c)).zip(scales) {
                     for (v, &code) in out.iter_mut().zip(codes) {
                         *v = T::of_f32(self.e4m3[usize::from(code)] * scale);
                     }
                 }
             }
-            Encoding::Mxfp4 => self.fp4_row(n, out, scales(1), 32, |v| v),
-            Encoding::Nvfp4 => self.fp4_row(n, out, scales(1), 16, |v| v * self.global),
+            Encoding::Mxfp4 => self.fp4_row(bytes, out, scales, 32, |v| v),
+            Encoding::Nvfp4 => self.fp4_row(bytes, out, scales, 16, |v| v * self.global),
         }
     }
 
-    fn fp4_row<T: Real>(&self, n: usize, out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
-        let stride = self.weight.cols.div_ceil(2);
-        let bytes = &self.weight.data.bytes[n * stride..(n + 1) * stride];
+    fn fp4_row<T: Real>(&self, bytes: &[u8], out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
         for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
             for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
                 let [even, odd] = self.e2m1[usize::from(byte)];

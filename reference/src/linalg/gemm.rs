@@ -113,9 +113,11 @@ fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride
 #[derive(Debug, Default)]
 pub struct Buffers<T> {
     /// A slab of the rows: `[blocks][rows][K_BLOCK]`.
-    slab: Vec<T>,
+    pub(super) slab: Vec<T>,
     /// `[panels][rows]`.
-    sums: Vec<[f64; LANES]>,
+    pub(super) sums: Vec<[f64; LANES]>,
+    /// What was decoded last of a stored weight.
+    pub(super) block: Packed<T>,
     /// Memory of large weights that are done with.
     spare: Vec<Vec<[T; LANES]>>,
 }
@@ -144,14 +146,14 @@ impl<T> Buffers<T> {
 }
 
 /// Rows times panels. Row r's outputs go to `out[r * stride + first..]`, those of the first panel first.
-struct Product<'a, T> {
-    rows: &'a [&'a [T]],
-    w: &'a Packed<T>,
-    panels: Range<usize>,
-    out: &'a mut [T],
-    stride: usize,
-    first: usize,
-    buffers: &'a mut Buffers<T>,
+pub(super) struct Product<'a, T> {
+    pub(super) rows: &'a [&'a [T]],
+    pub(super) w: &'a Packed<T>,
+    pub(super) panels: Range<usize>,
+    pub(super) out: &'a mut [T],
+    pub(super) stride: usize,
+    pub(super) first: usize,
+    pub(super) buffers: &'a mut Buffers<T>,
 }
 
 impl<T: Real> Job for Product<'_, T> {
@@ -201,7 +203,7 @@ impl<T: Real> Job for Product<'_, T> {
 
 /// Inputs `ks` of the rows as tiles read them.
 #[inline(always)]
-fn copy<'b, T: Real>(slab: &'b mut Vec<T>, rows: &[&[T]], ks: Range<usize>) -> Slab<'b, T> {
+pub(super) fn copy<'b, T: Real>(slab: &'b mut Vec<T>, rows: &[&[T]], ks: Range<usize>) -> Slab<'b, T> {
     let n = rows.len() * ks.len().next_multiple_of(K_BLOCK);
     // What is left of an earlier product behind a block that is not whole is never read.
     if slab.len() < n {

@@ -53,9 +53,11 @@ mod real;
 mod reduce;
 mod score;
 mod simd;
+mod simd_bits;
 mod simd_chain;
 mod simd_vector;
 mod softmax;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod weight;
@@ -71,8 +73,10 @@ pub(crate) use reduce::{ordered_sum, sums_of_squares};
 pub(crate) use score::{ScoreBuffers, relu_scores};
 pub use simd::{Isa, K_BLOCK, LANES};
 pub(crate) use simd::{Job, dispatch};
-pub(crate) use simd_vector::Machine;
+pub(crate) use simd_bits::{BYTES, Bits, WORDS};
+pub(crate) use simd_vector::{Machine, Vector};
 pub(crate) use softmax::{PoolBuffers, SinkSoftmax, pool_slots};
+pub(crate) use stored::{Stored, Times, multiply_stored};
 pub use weight::Weight;
 
 /// Version of the arithmetic on this page. It enters [`karat_seam::Path::identity`].

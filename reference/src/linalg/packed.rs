@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
-use super::{LANES, Real};
+use super::{Isa, K_BLOCK, LANES, Real, Stored};
 use crate::backend::{Kept, Matrix};
 
 /// Values under which packing is not worth a thread.
@@ -38,6 +38,30 @@ impl<T: Real> Packed<T> {
             },
         );
         Self { n, k, data, kept: OnceLock::new() }
+    }
+
+    /// Packs outputs `first..first+n` of a stored weight.
+    pub(crate) fn of_stored(isa: Isa, w: &dyn Stored<T>, first: usize, n: usize) -> Self {
+        let k = w.inputs();
+        let size = n.div_ceil(LANES) * k;
+        let spare = T::with_buffers(|buffers| buffers.take(size));
+        let mut data = spare.unwrap_or_else(|| vec![[T::ZERO; LANES]; size]);
+        let panels = data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1)));
+        panels.for_each(|(p, panel)| {
+            let rows = first + p * LANES..first + n.min((p + 1) * LANES);
+            for (i, block) in panel.chunks_mut(K_BLOCK).enumerate() {
+                let ks = i * K_BLOCK..i * K_BLOCK + block.len();
+                w.panel(isa, rows.clone(), ks, block);
+            }
+        });
+        Self { n, k, data, kept: OnceLock::new() }
+    }
+
+    /// Takes another shape; whoever asks writes all of `[panels][k][LANES]`.
+    pub(super) fn reshape(&mut self, n: usize, k: usize) -> &mut [[T; LANES]] {
+        (self.n, self.k, self.kept) = (n, k, OnceLock::new());
+        self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+        &mut self.data
     }
 
     /// Repacks in place from row-major values (`[n,k]`), keeping the allocation.

@@ -9,6 +9,7 @@ use std::arch::x86_64::{
     _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps,
 };
 
+use super::simd_bits::Bits;
 use super::{LANES, Real};
 
 /// Some values side by side. Those of an instruction set may be used only inside a `Job` that runs on it: this is why
@@ -102,6 +103,8 @@ pub(crate) trait Machine {
     type Panel<T: Real>: Vector<T>;
     /// Half of LANES values of T.
     type Half<T: Real>: Square<T>;
+    /// LANES f32 values, or as many words.
+    type Single: Bits;
 }
 
 /// Plain arrays, for any processor.
@@ -111,6 +114,7 @@ impl Machine for Plain {
     const IS_FAST: bool = !cfg!(target_arch = "x86_64");
     type Panel<T: Real> = [T; LANES];
     type Half<T: Real> = [T; LANES / 2];
+    type Single = [f32; LANES];
 }
 
 impl<T: Real, const N: usize> Vector<T> for [T; N] {
@@ -154,6 +158,7 @@ impl Machine for Avx2 {
     const IS_FAST: bool = true;
     type Panel<T: Real> = T::Avx2Panel;
     type Half<T: Real> = T::Avx2Half;
+    type Single = Pair<__m256>;
 }
 
 /// AVX-512F.
@@ -165,11 +170,12 @@ impl Machine for Avx512 {
     const IS_FAST: bool = true;
     type Panel<T: Real> = T::Avx512Panel;
     type Half<T: Real> = T::Avx2Half;
+    type Single = __m512;
 }
 
 /// Two vectors side by side.
 #[derive(Clone, Copy)]
-pub struct Pair<V>(V, V);
+pub struct Pair<V>(pub(super) V, pub(super) V);
 
 impl<T, V: Vector<T>> Vector<T> for Pair<V> {
     const LEN: usize = 2 * V::LEN;

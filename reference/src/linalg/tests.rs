@@ -286,3 +286,47 @@ fn memory_that_a_weight_left_is_written_anew() {
     let ragged = pack(&first, n - 1);
     assert!(ragged.panel(1).iter().all(|lanes| lanes[LANES - 1] == 0.0));
 }
+
+/// A weight `[n,k]` that lies by rows.
+struct ByRows<'a> {
+    w: &'a [f32],
+    k: usize,
+}
+
+impl Stored<f32> for ByRows<'_> {
+    fn inputs(&self) -> usize {
+        self.k
+    }
+
+    fn panel(&self, _: Isa, rows: std::ops::Range<usize>, ks: std::ops::Range<usize>, out: &mut [[f32; LANES]]) {
+        for (k, out) in ks.zip(out) {
+            *out = [0.0; LANES];
+            rows.clone().zip(out).for_each(|(n, v)| *v = self.w[n * self.k + k]);
+        }
+    }
+}
+
+/// One block of inputs and many, one group of panels and many, a last panel of few outputs, more rows than are taken at once,
+/// and two weights of one copy of the rows.
+#[test]
+fn weights_that_are_decoded_on_the_way_give_the_normative_bits() {
+    for (m, n, k) in
+        [(1, 16, 40), (7, 130, 256), (48, 40, 257), (13, 7, 513), (400, 33, 300), (36, 200, 2049), (0, 16, 300)]
+    {
+        let (x, w) = (values(m * k, k as u64), [values(n * k, 3), values(n * k, 4)]);
+        let place = |w: &[f32], i: usize| dot_by_hand(&x[i / n * k..][..k], &w[i % n * k..][..k]) as f32;
+        let want = w.each_ref().map(|w| (0..m * n).map(|i| place(w, i).to_bits()).collect::<Vec<_>>());
+        let stored = w.each_ref().map(|w| ByRows { w, k });
+        for &isa in Isa::available() {
+            let mut out = [vec![f32::NAN; m * n], vec![f32::NAN; m * n]];
+            let mut products: Vec<Times<'_, f32>> =
+                stored.iter().zip(&mut out).map(|(w, out)| Times { w, n, out }).collect();
+            multiply_stored(isa, &rows(&x, k), &mut products);
+            for (out, want) in out.iter().zip(&want) {
+                assert_eq!(&out.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), want, "{isa:?} {m} {n} {k}");
+            }
+            let packed = Packed::of_stored(isa, &stored[0], 0, n);
+            assert!((0..packed.panels()).all(|p| packed.panel(p) == pack(&w[0], n, k).panel(p)), "{isa:?} {n} {k}");
+        }
+    }
+}

@@ -3,18 +3,18 @@
 //! Routed: for every row and slot, expert e = idx: `g = x w1^T`, `u = x w3^T` `[I]`, `act = wt * swiglu(g, u)`
 //! (`[S,K,I]`, slots as idx); `routed = sum over slots of act w2^T` `[S,D]`, an f64 accumulator per output, experts in
 //! ascending id, rounded once. Shared: the same without a weight. Each expert is decoded once for all the rows of all
-//! lanes; experts run side by side, in batches whose outputs fit in memory.
+//! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use karat_model::Result as Done;
+use karat_model::{Error, Result as Done};
 use rayon::prelude::*;
 
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
 use crate::backend::Backend;
-use crate::linalg::{Packed, Real, matmul_here, zip_map};
+use crate::linalg::{Packed, Real, Stored, Times, matmul_here, multiply_stored, zip_map};
 
 /// Rows of one task of the shared expert.
 const ROWS: usize = 96;
@@ -33,14 +33,57 @@ pub(crate) struct SharedWeights<T> {
     pub(crate) w2: Packed<T>,
 }
 
+/// Matrices of one expert with the same inputs.
+pub(crate) enum Matrices<'a, T, const N: usize> {
+    /// Decoded already.
+    Packed(Arc<[Packed<T>; N]>),
+    /// Decoded while they are multiplied.
+    Stored(Vec<Box<dyn Stored<T> + 'a>>),
+}
+
+impl<T: Real, const N: usize> Matrices<'_, T, N> {
+    /// Rows times each of them, `[rows,n]`, on the calling thread.
+    fn multiply(&self, ctx: Ctx<'_>, x: &[&[T]], n: usize) -> [Vec<T>; N] {
+        let mut out = [(); N].map(|()| vec![T::ZERO; x.len() * n]);
+        match self {
+            Self::Packed(packed) => {
+                packed.iter().zip(&mut out).for_each(|(w, out)| matmul_here(ctx.isa, x, w, out));
+            }
+            Self::Stored(stored) => {
+                let mut products = Vec::with_capacity(N);
+                for (w, out) in stored.iter().zip(&mut out) {
+                    products.push(Times { w: &**w, n, out });
+                }
+                multiply_stored(ctx.isa, x, &mut products);
+            }
+        }
+        out
+    }
+
+    /// What a backend takes: they are packed where there is one.
+    fn packed(&self) -> Done<&[Packed<T>; N]> {
+        match self {
+            Self::Packed(packed) => Ok(packed),
+            Self::Stored(_) => Err(Error::input("an expert is not decoded for the backend")),
+        }
+    }
+
+    /// Leaves their memory to the next ones. Nobody else holds it, unless experts are kept.
+    fn recycle(self) {
+        if let Self::Packed(packed) = self {
+            Arc::try_unwrap(packed).into_iter().flatten().for_each(Packed::recycle);
+        }
+    }
+}
+
 /// w1 and w3, and w2, of routed experts by id.
 pub(crate) trait ExpertWeights<T>: Sync {
     /// Why an expert can't be had.
     type Error: Send;
-    /// w1 and w3 of expert e, each `[I,D]`.
-    fn up(&self, e: usize) -> Result<Arc<[Packed<T>; 2]>, Self::Error>;
-    /// w2 of expert e, `[D,I]`.
-    fn down(&self, e: usize) -> Result<Arc<Packed<T>>, Self::Error>;
+    /// w1 and w3 of expert e, each `[I,D]`. Packed where the ops are computed by a backend.
+    fn up(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 2>, Self::Error>;
+    /// w2 of expert e, `[D,I]`. Packed where the ops are computed by a backend.
+    fn down(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 1>, Self::Error>;
 }
 
 /// x `[S,D]` to `[S,D]`.
@@ -55,22 +98,25 @@ pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Ve
     let mut y = vec![T::ZERO; x.len()];
     let tasks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
     tasks.for_each(|(y, x)| {
-        let act = activation(ctx, &w.w1, &w.w3, &rows(x, d));
+        let x = rows(x, d);
+        let [g, u] = [&w.w1, &w.w3].map(|w| {
+            let mut out = vec![T::ZERO; x.len() * w.n()];
+            matmul_here(ctx.isa, &x, w, &mut out);
+            out
+        });
+        let act = activation(ctx, g, &u);
         matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y);
     });
     y
 }
 
-/// `swiglu(x w1^T, x w3^T)`: `[rows, I]`, on the calling thread.
-fn activation<T: Real>(ctx: Ctx<'_>, w1: &Packed<T>, w3: &Packed<T>, x: &[&[T]]) -> Vec<T> {
-    let (mut g, mut u) = (vec![T::ZERO; x.len() * w1.n()], vec![T::ZERO; x.len() * w3.n()]);
-    matmul_here(ctx.isa, x, w1, &mut g);
-    matmul_here(ctx.isa, x, w3, &mut u);
-    zip_map(ctx.isa, &mut g, &u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
+/// `swiglu(g, u)`: `[rows, I]`, in place of g.
+fn activation<T: Real>(ctx: Ctx<'_>, mut g: Vec<T>, u: &[T]) -> Vec<T> {
+    zip_map(ctx.isa, &mut g, u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
     g
 }
 
-/// The same on a backend, each row times its `wt` where there is one.
+/// `swiglu(x w1^T, x w3^T)` on a backend, each row times its `wt` where there is one.
 fn activation_there<T: Real>(
     ctx: Ctx<'_>,
     there: &dyn Backend,
@@ -134,18 +180,19 @@ fn side_by_side<T: Real, E: Send>(
 }
 
 /// Weighted activations `[users, I]` of one expert.
-fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, [w1, w3]: &[Packed<T>; 2]) -> Vec<T> {
-    let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
+fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, up: &Matrices<'_, T, 2>) -> Vec<T> {
+    let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
     let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
     let there = ctx.values(|there| {
         let wt: Vec<T> = users.iter().map(|&(p, slot)| parts[p].wt[slot]).collect();
-        activation_there(ctx, there, T::single(&x.concat()), [w1, w3], Some(T::single(&wt)))
+        activation_there(ctx, there, T::single(&x.concat()), up.packed()?.each_ref(), Some(T::single(&wt)))
     });
     if let Some(act) = there {
         return act;
     }
-    let mut act = activation(ctx, w1, w3, &x);
-    for (&(p, slot), act) in users.iter().zip(act.chunks_exact_mut(w1.n())) {
+    let [g, u] = up.multiply(ctx, &x, inner);
+    let mut act = activation(ctx, g, &u);
+    for (&(p, slot), act) in users.iter().zip(act.chunks_exact_mut(inner)) {
         let wt = parts[p].wt[slot];
         act.iter_mut().for_each(|a| *a = wt * *a);
     }
@@ -160,13 +207,12 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
 ) -> Result<Vec<Vec<T>>, W::Error> {
     sum_over_experts(ctx, parts, |e, users| {
         let ctx = ctx.of_expert(e);
-        let up = w.up(e)?;
+        let up = w.up(ctx, e)?;
         let act = weighted(ctx, parts, users, &up);
-        // Nobody else holds it, unless experts are kept.
-        Arc::try_unwrap(up).into_iter().flatten().for_each(Packed::recycle);
-        let w2 = w.down(e)?;
+        up.recycle();
+        let w2 = w.down(ctx, e)?;
         let out = down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2);
-        Arc::try_unwrap(w2).into_iter().for_each(Packed::recycle);
+        w2.recycle();
         Ok(out)
     })
 }
@@ -182,7 +228,10 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
         let batch = &experts[batch];
-        let of_experts = side_by_side(batch, |e, users| Ok(weighted(ctx.of_expert(e), parts, users, &*w.up(e)?)))?;
+        let of_experts = side_by_side(batch, |e, users| {
+            let ctx = ctx.of_expert(e);
+            Ok(weighted(ctx, parts, users, &w.up(ctx, e)?))
+        })?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
             for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
                 acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
@@ -202,16 +251,16 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     let inner = ctx.config.moe_intermediate_size;
     sum_over_experts(ctx, parts, |e, users| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        Ok(down(ctx.of_expert(e), &act, &*w.down(e)?))
+        let ctx = ctx.of_expert(e);
+        Ok(down(ctx, &act, &w.down(ctx, e)?))
     })
 }
 
-fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Packed<T>) -> Vec<T> {
-    if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.matrix())) {
+fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Matrices<'_, T, 1>) -> Vec<T> {
+    if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.packed()?[0].matrix())) {
         return y;
     }
-    let mut y = vec![T::ZERO; act.len() * w2.n()];
-    matmul_here(ctx.isa, act, w2, &mut y);
+    let [y] = w2.multiply(ctx, act, ctx.config.hidden_size);
     y
 }
 

@@ -11,7 +11,7 @@ use super::hc_mix::collapse;
 use super::rms_norm::{inverse_rms, rms_norm};
 use super::{Ctx, linear, linear_into, rows};
 use crate::decode::Decoder;
-use crate::linalg::{Packed, Real};
+use crate::linalg::{Isa, Packed, Real};
 
 /// Weights of a hyper-connection head and its norm.
 pub(crate) struct HeadWeights<T> {
@@ -60,11 +60,11 @@ pub(crate) enum HeadTable<'a, T> {
 
 impl<T: Real> HeadTable<'_, T> {
     /// Decodes the whole table.
-    pub(crate) fn hold(self) -> Result<Self> {
+    pub(crate) fn hold(self, isa: Isa) -> Result<Self> {
         match self {
             Self::Held(_) => Ok(self),
             Self::Stored(table) => {
-                Ok(Self::Held(blocks(table.rows()).map(|at| pack(&table, at)).collect::<Result<_>>()?))
+                Ok(Self::Held(blocks(table.rows()).map(|at| pack(isa, &table, at)).collect::<Result<_>>()?))
             }
         }
     }
@@ -74,8 +74,8 @@ fn blocks(vocab: usize) -> impl Iterator<Item = Range<usize>> {
     (0..vocab).step_by(VOCAB_BLOCK).map(move |first| first..vocab.min(first + VOCAB_BLOCK))
 }
 
-fn pack<T: Real>(table: &Decoder<'_>, rows: Range<usize>) -> Result<Packed<T>> {
-    crate::weights::pack(table, rows.start, rows.len())
+fn pack<T: Real>(isa: Isa, table: &Decoder<'_>, rows: Range<usize>) -> Result<Packed<T>> {
+    crate::weights::pack(isa, table, rows.start, rows.len())
 }
 
 /// Collapsed streams of several lanes to logits `[S,V]` each, one pass over the table. A table that is
@@ -94,7 +94,7 @@ pub(crate) fn head_logits<T: Real>(
         let packed = match table {
             HeadTable::Held(blocks) => &blocks[i],
             HeadTable::Stored(table) => {
-                fresh = pack(table, block.clone())?;
+                fresh = pack(ctx.isa, table, block.clone())?;
                 &fresh
             }
         };

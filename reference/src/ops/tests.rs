@@ -5,6 +5,7 @@ use karat_model::config::{ExpertDtype, LayerKind, Yarn};
 
 use super::attend::{Keys, attend};
 use super::compress::{CompressorWeights, pool};
+use super::experts::Matrices;
 use super::rope::{Angles, Rope};
 use super::select::{select, top_k};
 use super::swiglu::swiglu;
@@ -201,14 +202,14 @@ impl Counted {
 impl super::experts::ExpertWeights<f32> for Counted {
     type Error = ();
 
-    fn up(&self, e: usize) -> Result<std::sync::Arc<[crate::linalg::Packed<f32>; 2]>, ()> {
+    fn up(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 2>, ()> {
         self.note(e, "up");
-        Ok([Self::weight(e), Self::weight(e + 1)].into())
+        Ok(Matrices::Packed([Self::weight(e), Self::weight(e + 1)].into()))
     }
 
-    fn down(&self, e: usize) -> Result<std::sync::Arc<crate::linalg::Packed<f32>>, ()> {
+    fn down(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 1>, ()> {
         self.note(e, "down");
-        Ok(Self::weight(e).into())
+        Ok(Matrices::Packed([Self::weight(e)].into()))
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "optimized/src/arith/simd_dot.rs",
     "optimized/src/arith/simd_panels.rs",
     "reference/src/linalg/simd.rs",
+    "reference/src/linalg/simd_bits.rs",
     "reference/src/linalg/simd_chain.rs",
     "reference/src/linalg/simd_vector.rs",
     "trace/src/mmap.rs",
