@@ -119,7 +119,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
             if n == 0 {
                 record.part.derivations.extend(derivations(walk, &lanes));
             }
-            record.part.extend(compare_block(walk, n, block, &lanes)?);
+            record.part.extend(compare_block(walk, n, block, &lanes, &|_| None)?);
             let next = streams.map(|streams| Flow::made(setup.cache, streams));
             record.next = next.as_ref().map(|flow| flow.hash);
             record.count(&before, candidate.calls());
@@ -176,7 +176,7 @@ fn head(walk: &mut Walk<'_, '_>, i: u16, able: &[usize], steps: &mut Steps<'_>) 
                 let who = candidate.path.name();
                 record.part.notes.push(format!("{who}: no mtp.{i}.logits: what the block drafts is not judged"));
             }
-            record.part.extend(compare_block(walk, n, block, &lanes)?);
+            record.part.extend(compare_block(walk, n, block, &lanes, &|_| None)?);
             if let Some(on_x2) = golden.on_x2.get(&n) {
                 record.part.extend(injected_flips(walk, block, n, on_x2)?);
             }

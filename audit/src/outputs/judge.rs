@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use karat_bundle::TapRow;
+use karat_diff::tolerance::DERIVED;
 use karat_seam::{Phase, RowId, Site, Tap};
 
 use super::lanes::OfSequence;
@@ -31,12 +32,14 @@ pub(super) struct Scale {
 struct OfBranch {
     /// Relative noise by row, and that of the median row.
     noise: Vec<f64>,
+    /// How blurred the rows of draws are.
+    blur: Vec<f64>,
     typical: f64,
-    /// The largest that a draw has among the others.
+    /// What the largest row reaches, of a draw among the others.
     worst: f64,
-    /// Quantiles, the largest of a draw, by phase.
+    /// What quantiles reach, by phase.
     quantiles: [[f64; QUANTILES.len()]; PHASES.len()],
-    /// The furthest that a draw has an entry's share, in standard deviations.
+    /// How far an entry's share reaches, in standard deviations.
     entry: f64,
     /// RMS of the draws' gains over what their noise and number of values predict.
     gains: f64,
@@ -69,6 +72,28 @@ fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     all.len().checked_sub(1 + (all.len() as f64 * share) as usize).map_or(0.0, |i| all[i])
 }
 
+/// What a run that is as it should be reaches: as far as the furthest draw, with the factor on top, or as far as one in 100,000
+/// goes that is drawn as they were (their logarithms by Student's t), where that is more: few draws of what scatters
+/// much say little of how far the next one goes. 0 where no draw has any.
+pub(super) fn reach(draws: &[f64]) -> f64 {
+    let logs: Vec<f64> = draws.iter().filter(|v| **v > 0.0).map(|v| v.ln()).collect();
+    let n = logs.len() as f64;
+    let mean = logs.iter().sum::<f64>() / n.max(1.0);
+    let scatter = (logs.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0)).sqrt();
+    let chance = (mean + student(logs.len()) * scatter * (1.0 + 1.0 / n.max(1.0)).sqrt()).exp();
+    largest(draws.iter().copied().chain((n > 1.0).then_some(chance / DERIVED)))
+}
+
+/// Student's t that one in 100,000 is beyond, of at most so many draws: a part of the draws may have no row to tell of.
+fn student(draws: usize) -> f64 {
+    match draws {
+        12.. => 7.1,
+        8.. => 10.1,
+        6.. => 15.5,
+        _ => 22.0,
+    }
+}
+
 /// Values of some rows.
 fn of<'v>(values: &'v [f64], is_in: impl Fn(usize) -> bool + 'v) -> impl Iterator<Item = f64> + 'v {
     values.iter().enumerate().filter(move |(s, _)| is_in(*s)).map(|(_, v)| *v)
@@ -80,23 +105,29 @@ impl Scale {
         let branch = |b: usize| {
             let each: Vec<Vec<f64>> = draws.iter().map(|draw| relative(&draw[b])).collect();
             let over = |s: usize, but: Option<usize>| {
-                rms(each.iter().enumerate().filter(|(k, _)| Some(*k) != but).map(|(_, of)| of[s])).max(SMALLEST)
+                let is_told = |k: usize| Some(k) != but && draws[k][b].blur[s].is_finite();
+                rms(each.iter().enumerate().filter(|(k, _)| is_told(*k)).map(|(_, of)| of[s])).max(SMALLEST)
             };
             let noise: Vec<f64> = (0..phases.len()).map(|s| over(s, None)).collect();
             let typical = quantile(noise.iter().copied(), 0.5);
+            let blur = (0..phases.len()).map(|s| rms(draws.iter().map(|draw| draw[b].blur[s]).filter(|b| b.is_finite())));
+            let blur = blur.collect();
             let mut out =
-                OfBranch { noise, typical, worst: 0.0, quantiles: Default::default(), entry: 0.0, gains: 1.0 };
+                OfBranch { noise, blur, typical, worst: 0.0, quantiles: Default::default(), entry: 0.0, gains: 1.0 };
+            let mut worst = Vec::new();
+            let mut quantiles: [[Vec<f64>; QUANTILES.len()]; PHASES.len()] = Default::default();
             for (k, values) in each.iter().enumerate() {
                 // Each draw against the others, as the candidate is against all.
-                let among: Vec<f64> = values.iter().enumerate().map(|(s, v)| v / over(s, Some(k))).collect();
-                out.worst = out.worst.max(largest(of(&among, |s| out.is_clear(&draws[k][b], s))));
+                let among: Vec<f64> = values.iter().enumerate().map(|(s, v)| v / over(s, Some(k)) / out.blurred(&draws[k][b], s)).collect();
+                worst.push(largest(of(&among, |s| out.is_clear(&draws[k][b], s))));
                 for (i, phase) in PHASES.into_iter().enumerate() {
                     for (j, (share, _)) in QUANTILES.into_iter().enumerate() {
-                        let found = quantile(of(&among, |s| phases[s] == phase), share);
-                        out.quantiles[i][j] = out.quantiles[i][j].max(found);
+                        quantiles[i][j].push(quantile(of(&among, |s| phases[s] == phase), share));
                     }
                 }
             }
+            out.worst = reach(&worst);
+            out.quantiles = quantiles.map(|of| of.map(|of| reach(&of)));
             // A phase of few rows has quantiles that chance moves.
             for j in 0..QUANTILES.len() {
                 let all = out.quantiles[0][j].max(out.quantiles[1][j]);
@@ -114,7 +145,7 @@ impl Scale {
                     furthest.extend(entries(&draw[b], &out, phases, phase).map(|(_, z)| z.abs()));
                 }
             }
-            (out.entry, out.gains) = (largest(furthest.into_iter()), rms(all.into_iter()).max(1.0));
+            (out.entry, out.gains) = (reach(&furthest), rms(all.into_iter()).max(1.0));
             out
         };
         (draws.len() > 1).then(|| Self { branches: (0..TAPS.len()).map(branch).collect() })
@@ -124,7 +155,19 @@ impl Scale {
 impl OfBranch {
     /// True for a row that a single one may be judged by.
     fn is_clear(&self, branch: &Branch, s: usize) -> bool {
-        branch.is_closed[s] && self.noise[s] <= POOR * self.typical
+        branch.is_closed[s] && self.of_row(branch, s) <= POOR * self.typical
+    }
+
+    /// How many times the draws' noise of a row is in this branch, whose streams are others: where its ways are nearer to each
+    /// other there, all noise of the streams is larger in it.
+    fn blurred(&self, branch: &Branch, s: usize) -> f64 {
+        let times = branch.blur[s] / self.blur[s];
+        if times > 1.0 { times } else { 1.0 }
+    }
+
+    /// Relative noise of a row in this branch.
+    fn of_row(&self, branch: &Branch, s: usize) -> f64 {
+        self.noise[s] * self.blurred(branch, s)
     }
 }
 
@@ -144,8 +187,8 @@ fn gains(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) -> V
     let (mut noise, mut size) = (0.0, vec![0.0; n]);
     for s in (0..phases.len()).filter(|s| phases[*s] == phase) {
         let range = s * w..(s + 1) * w;
-        let of_row = (scale.noise[s] * branch.size[s]).powi(2);
-        if of_row.is_nan() || of_row <= 0.0 {
+        let of_row = (scale.of_row(branch, s) * branch.size[s]).powi(2);
+        if !of_row.is_finite() || of_row <= 0.0 {
             continue;
         }
         // The variance of one value of the row.
@@ -171,8 +214,8 @@ fn gains(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) -> V
 fn entries(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) -> Option<(usize, f64)> {
     let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for (s, along) in branch.along.iter().enumerate().filter(|(s, _)| phases[*s] == phase) {
-        let variance = (scale.noise[s] * branch.size[s]).powi(2) / branch.width as f64;
-        for (entry, error, square) in along.iter().filter(|_| variance > 0.0) {
+        let variance = (scale.of_row(branch, s) * branch.size[s]).powi(2) / branch.width as f64;
+        for (entry, error, square) in along.iter().filter(|_| variance > 0.0 && variance < f64::INFINITY) {
             let sums = sums.entry(*entry).or_default();
             *sums = (sums.0 + error / variance, sums.1 + square / variance);
         }
@@ -184,33 +227,33 @@ fn entries(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) ->
     z.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
 }
 
-/// Rows of the table for one sequence of a candidate.
-pub(super) fn rows(
-    at: &Context<'_>,
-    l: u16,
-    rows: &[RowId],
-    found: &Branches,
-    null: &OfSequence,
-    factor: f64,
-) -> Vec<TapRow> {
+/// One statistic of a branch in a phase.
+struct Found {
+    tap: Tap,
+    phase: Phase,
+    part: &'static str,
+    /// Rows, and values, that it is of.
+    n: (usize, usize),
+    value: f64,
+    /// What draws of the noise reach.
+    reach: f64,
+    /// The row it is about.
+    at: Option<usize>,
+}
+
+/// All statistics of a candidate's branches. `phases`: of each row; `ratio`: tokens an entry stands for.
+fn statistics(found: &Branches, scale: &Scale, phases: &[Phase], rows: &[RowId], ratio: usize) -> Vec<Found> {
     let mut out = Vec::new();
-    for ((branch, scale), tap) in found.iter().zip(&null.judge.branches).zip(TAPS) {
-        let phases: Vec<Phase> = rows.iter().map(|row| at.phase(tap, *row)).collect();
-        let each: Vec<f64> = relative(branch).iter().zip(&scale.noise).map(|(v, noise)| v / noise).collect();
+    for ((branch, scale), tap) in found.iter().zip(&scale.branches).zip(TAPS) {
+        let each: Vec<f64> =
+            relative(branch).iter().enumerate().map(|(s, v)| v / scale.of_row(branch, s)).collect();
         for (i, phase) in PHASES.into_iter().enumerate() {
-            let mine: Vec<usize> = (0..rows.len()).filter(|s| phases[*s] == phase).collect();
-            let mut put = |part: &str, value: f64, tolerance: f64, place: Option<usize>| {
-                out.push(TapRow {
-                    part: format!("unmixed.{part}"),
-                    rows: mine.len() as u64,
-                    n: (mine.len() * branch.width) as u64,
-                    gate: format!("noises_{part}"),
-                    value: Some(value),
-                    tolerance: Some(tolerance),
-                    basis: "noise lanes".to_string(),
-                    max_abs_position: place.map(|s| u64::from(rows[s].pos)),
-                    ..at.place.row(Site::layer(l, tap), phase)
-                });
+            let mine: Vec<usize> = (0..phases.len()).filter(|s| phases[*s] == phase).collect();
+            let n = (mine.len(), mine.len() * branch.width);
+            // What no draw has a row for can't be told from noise.
+            let mut put = |part, value, reach: f64, at| {
+                let found = Found { tap, phase, part, n, value, reach, at };
+                out.extend((reach != 0.0).then_some(found));
             };
             if mine.is_empty() {
                 continue;
@@ -220,23 +263,47 @@ pub(super) fn rows(
             let clear: Vec<usize> = mine.iter().copied().filter(is_clear).collect();
             if let Some(s) = clear.iter().copied().max_by(|a, b| each[*a].total_cmp(&each[*b])) {
                 let of_row = if tap == Tap::AttnOut { 1.0 } else { SCALES };
-                put("worst", each[s], factor * of_row * scale.worst, Some(s));
+                put("worst", each[s], of_row * scale.worst, Some(s));
             }
             for (j, (share, name)) in QUANTILES.into_iter().enumerate() {
-                let value = quantile(mine.iter().map(|s| each[*s]), share);
-                put(name, value, factor * scale.quantiles[i][j], worst);
+                put(name, quantile(mine.iter().map(|s| each[*s]), share), scale.quantiles[i][j], worst);
             }
-            if let Some((entry, z)) = entries(branch, scale, &phases, phase) {
-                let last = (entry + 1) * at.ratio.unwrap_or(1) as usize - 1;
-                put("entry", z.abs(), factor * scale.entry, rows.iter().position(|r| r.pos as usize == last));
+            if let Some((entry, z)) = entries(branch, scale, phases, phase) {
+                let last = (entry + 1) * ratio - 1;
+                put("entry", z.abs(), scale.entry, rows.iter().position(|r| r.pos as usize == last));
             }
-            let gains = gains(branch, scale, &phases, phase);
-            let allowed = |g: &Gain| factor * (SIGMAS * scale.gains * g.noise + g.bias);
-            let ratio = |g: &Gain| if g.value.is_nan() { f64::INFINITY } else { g.value.abs() / allowed(g) };
-            if let Some(g) = gains.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b))) {
+            let gains = gains(branch, scale, phases, phase);
+            let allowed = |g: &Gain| SIGMAS * scale.gains * g.noise + g.bias;
+            let far = |g: &Gain| if g.value.is_nan() { f64::INFINITY } else { g.value.abs() / allowed(g) };
+            if let Some(g) = gains.iter().max_by(|a, b| far(a).total_cmp(&far(b))) {
                 put("gain", g.value.abs(), allowed(g), None);
             }
         }
     }
     out
+}
+
+/// Rows of the table for one sequence of a candidate.
+pub(super) fn rows(
+    at: &Context<'_>,
+    l: u16,
+    rows: &[RowId],
+    found: &Branches,
+    null: &OfSequence,
+    factor: f64,
+) -> Vec<TapRow> {
+    let phases: Vec<Phase> = rows.iter().map(|row| at.phase(Tap::Out, *row)).collect();
+    let found = statistics(found, &null.judge, &phases, rows, at.ratio.unwrap_or(1) as usize);
+    let row = |f: Found| TapRow {
+        part: format!("unmixed.{}", f.part),
+        rows: f.n.0 as u64,
+        n: f.n.1 as u64,
+        gate: format!("noises_{}", f.part),
+        value: Some(f.value),
+        tolerance: Some(factor * f.reach),
+        basis: "noise lanes".to_string(),
+        max_abs_position: f.at.map(|s| u64::from(rows[s].pos)),
+        ..at.place.row(Site::layer(l, f.tap), f.phase)
+    };
+    found.into_iter().map(row).collect()
 }

@@ -3,28 +3,26 @@
 use std::collections::BTreeMap;
 
 use karat_diff::tolerance::{DERIVED, ROUNDINGS};
-use karat_seam::{Block, Data, Lane, Layer, Recorder, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{Block, Lane, Layer, Recorder, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use super::flips::Scores;
 use super::unmix::{Branches, Side};
-use super::{is_bare, judge};
+use super::{is_undecided, judge};
 use crate::decisions::router_score;
-use crate::derive::{self, Noise, Predicted, Rules, Squares};
+use crate::derive::{self, Noise, Rules};
 use crate::facts::LayerFacts;
 use crate::lockstep::Walk;
 use crate::place::named;
 use crate::{Result, align};
 
 /// Draws of the noise.
-const DRAWS: u64 = 6;
+const DRAWS: u64 = 12;
 
 /// What a right candidate of one plan looks like.
 pub(crate) struct Null {
     by_seq: BTreeMap<u32, OfSequence>,
     /// Tolerances are so many times what the draws differ by among each other.
     pub(super) factor: f64,
-    /// What the streams that leave the layer are off by, decisions free.
-    pub(crate) predicted: Predicted,
 }
 
 /// In one sequence.
@@ -68,7 +66,7 @@ impl Nulls {
         for i in missing.iter().copied() {
             let candidate = &walk.setup.candidates[i];
             let Some(rules) = candidate.rules.or(candidate.claimed.map(|c| c.rules)) else { continue };
-            if !seqs.clone().any(|seq| is_bare(&walk.runners[i].seen, l, seq)) {
+            if !seqs.clone().any(|seq| is_undecided(candidate.claims, &walk.runners[i].seen, facts, (l, seq))) {
                 continue;
             }
             let same = |(plan, first): &(Rules<'_>, usize)| {
@@ -114,38 +112,22 @@ fn null(
     kept.iter_mut().for_each(|kept| walk.as_layer(kept, l));
     let factor = if walk.setup.candidates[i].is_plan_known() { DERIVED } else { ROUNDINGS };
     let x = walk.x.values()?;
-    let mut null = Null { by_seq: BTreeMap::new(), factor, predicted: Predicted::free() };
+    let mut null = Null { by_seq: BTreeMap::new(), factor };
     for seq in 0..walk.setup.golden.requests().seqs.len() as u32 {
         let scores = scores((l, seq), facts, on_x, &kept);
         let Some(side) = Side::of(golden, (l, seq), facts, x, on_x, &scores)? else { continue };
         let mut all: Vec<Branches> = Vec::new();
-        let mut squares: BTreeMap<u32, Squares> = BTreeMap::new();
         for kept in &kept {
             let Some(out) = kept.get(Site::layer(l, Tap::Out), seq) else { continue };
             let Some(tensor) = align::gather(&out.rows, &out.tensor, &side.rows) else { continue };
             all.extend(side.branches(&tensor)?);
-            side.tap(Tap::Out).iter().for_each(|right| add(&mut squares, &side.rows, &tensor.data, &right.data));
         }
-        null.predicted.put(Tap::Out, seq, squares);
         let phase_of = derive::phase_of(walk, i);
         if let Some(judge) = judge::Scale::of(&all, &side.rows.iter().map(|r| phase_of(*r)).collect::<Vec<_>>()) {
             null.by_seq.insert(seq, OfSequence { scores, judge });
         }
     }
     Ok(null)
-}
-
-/// Adds a draw's ‖noise‖² and ‖golden‖², by row.
-fn add(to: &mut BTreeMap<u32, Squares>, rows: &[RowId], theirs: &Data, right: &Data) {
-    let (Data::F32(theirs), Data::F32(right)) = (theirs, right) else { return };
-    let width = right.len() / rows.len().max(1);
-    for (s, row) in rows.iter().enumerate() {
-        let at = to.entry(row.pos).or_default();
-        for i in s * width..(s + 1) * width {
-            at[0] += (f64::from(theirs[i]) - f64::from(right[i])).powi(2);
-            at[1] += f64::from(right[i]).powi(2);
-        }
-    }
 }
 
 /// Taps of a noisy lane that are looked at.

@@ -1,4 +1,5 @@
 use super::flips::open;
+use super::judge::reach;
 use super::linear::{basis, dot, inverse, norm, remove, split};
 
 #[test]
@@ -47,4 +48,17 @@ fn decisions_are_open_as_far_as_noise_reaches() {
     assert_eq!(open(&scores, chosen, 0.36, 9).len(), 3, "1.0 is 2.0 under the last chosen one");
     assert_eq!(open(&scores, chosen, 0.36, 1).len(), 1, "the nearest alone");
     assert!(open(&scores[..2], chosen, 9.0, 9).is_empty(), "without a choice nothing is open");
+}
+
+#[test]
+fn few_draws_that_scatter_reach_further_than_the_furthest_of_them() {
+    // Alike: the furthest, by hand.
+    assert_eq!(reach(&[1.25; 12]), 1.25);
+    // ln: half 0, half 0.5: mean 0.25, standard deviation sqrt(12 * 0.0625 / 11) = 0.26112; t 7.1, and 1/12 more variance:
+    // e^(0.25 + 7.1 * 0.26112 * 1.04083) = 8.8430, over 1.5.
+    let draws: Vec<f64> = (0..12).map(|i| if i % 2 == 0 { 1.0 } else { 0.5f64.exp() }).collect();
+    assert!((reach(&draws) - 8.8430 / 1.5).abs() < 1e-3, "{}", reach(&draws));
+    assert_eq!(reach(&[]), 0.0);
+    assert_eq!(reach(&[0.0; 12]), 0.0);
+    assert!(reach(&[1.0, f64::NAN]).is_nan());
 }

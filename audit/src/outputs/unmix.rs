@@ -20,6 +20,10 @@ const SECOND_HALF: [Op; 8] = [
     Op::CombineExperts,
     Op::HcFfnPost,
 ];
+/// Times that golden's second half is run for one solution, at most.
+const PASSES: usize = 5;
+/// A correction of so little of a row is none: less than one rounding to bf16.
+const SETTLED: f64 = 1e-3;
 /// Groups of heads whose gains are told apart, at most.
 const GROUPS: usize = 8;
 
@@ -53,6 +57,8 @@ pub(super) struct Branch {
     pub(super) parts: Vec<Vec<f64>>,
     /// By row: an entry, how far the error goes along what its absence changes, and the square of that.
     pub(super) along: Vec<Vec<(usize, f64, f64)>>,
+    /// By row: how many times larger than the streams' own, relative to golden, an error of the streams is that goes neither way.
+    pub(super) blur: Vec<f64>,
     /// Whether one op makes all parts: each then errs by the branch's share of itself.
     pub(super) is_one_op: bool,
 }
@@ -148,22 +154,37 @@ impl<'a> Side<'a> {
         };
         let Some(theirs) = wide(out).filter(|v| v.len() == right.len()) else { return Ok(None) };
         let [mut error, ..] = self.split(&theirs, &right, &post, &comb, &post2);
-        // Golden's experts on what attention seems to have given: what is left is theirs alone.
-        let given = attn.iter().zip(&error).map(|(a, e)| (a + e) as f32).collect();
-        let mut made = BTreeMap::from([(Tap::AttnOut, Tensor::f32(vec![self.rows.len(), self.d], given))]);
-        for op in SECOND_HALF {
-            let Some(written) = self.run(op, &made)? else { return Ok(None) };
-            made.extend(written);
-        }
-        let of = |tap| made.get(&tap).and_then(wide);
-        let [Some(right), Some(comb), Some(post2), Some(ffn), Some(routed), Some(shared)] =
-            [Tap::Out, Tap::HcFfnComb, Tap::HcFfnPost, Tap::FfnOut, Tap::FfnRouted, Tap::FfnShared].map(of)
-        else {
-            return Ok(None);
+        // Golden's second half on what attention seems to have given: what is left is the experts' alone. The coefficients
+        // follow from attention too, so what it gave is solved for again, with those that follow, until it stays.
+        let mut pass = 0;
+        let mut before = norms(&error, self.d);
+        let (made, mut own, rest, [ffn, routed, shared, right], mut blur) = loop {
+            let given = attn.iter().zip(&error).map(|(a, e)| (a + e) as f32).collect();
+            let mut made = BTreeMap::from([(Tap::AttnOut, Tensor::f32(vec![self.rows.len(), self.d], given))]);
+            for op in SECOND_HALF {
+                let Some(written) = self.run(op, &made)? else { return Ok(None) };
+                made.extend(written);
+            }
+            let of = |tap| made.get(&tap).and_then(wide);
+            let [Some(right), Some(comb), Some(post2), Some(ffn), Some(routed), Some(shared)] =
+                [Tap::Out, Tap::HcFfnComb, Tap::HcFfnPost, Tap::FfnOut, Tap::FfnRouted, Tap::FfnShared].map(of)
+            else {
+                return Ok(None);
+            };
+            let [more, own, rest] = self.split(&theirs, &right, &post, &comb, &post2);
+            error.iter_mut().zip(&more).for_each(|(e, more)| *e += more);
+            pass += 1;
+            let (left, size) = (norms(&more, self.d), norms(&attn, self.d));
+            let moves: Vec<bool> = left.iter().zip(&size).map(|(left, size)| *left > SETTLED * size).collect();
+            if pass == PASSES || moves.iter().all(|moves| !moves) {
+                // A row whose corrections don't shrink has no solution near the first one.
+                let is_lost = moves.iter().zip(left.iter().zip(&before)).map(|(moves, (a, b))| *moves && 2.0 * a > *b);
+                let blur = self.blur([&post, &comb, &post2], is_lost);
+                break (made, own, rest, [ffn, routed, shared, right], blur);
+            }
+            before = left;
         };
-        let [more, mut own, rest] = self.split(&theirs, &right, &post, &comb, &post2);
-        error.iter_mut().zip(more).for_each(|(e, more)| *e += more);
-        let size = sizes(&attn, self.d);
+        let size = norms(&attn, self.d);
         let mut heads = self.heads.clone();
         for values in heads.iter_mut().chain([&mut error]) {
             values.chunks_exact_mut(self.d).zip(&self.entries.open).for_each(|(row, basis)| remove(row, basis));
@@ -176,13 +197,19 @@ impl<'a> Side<'a> {
             shares.iter().map(|(entry, share)| (*entry, dot(error, share), dot(share, share))).collect()
         };
         let along = error.chunks_exact(self.d).zip(&self.entries.shares).map(along).collect();
-        let attention = Branch { error, width: self.d, size, is_closed, parts: heads, along, is_one_op: true };
-        let size = sizes(&ffn, self.d);
+        let whole = norms(&right, self.hc * self.d);
+        let mut blur = |size: &[f64]| -> Vec<f64> {
+            let rows = blur.next().unwrap_or_default();
+            rows.iter().zip(size.iter().zip(&whole)).map(|(blur, (size, whole))| blur * whole / size).collect()
+        };
+        let attention = Branch { blur: blur(&size), error, width: self.d, size, is_closed, parts: heads, along, is_one_op: true };
+        let size = norms(&ffn, self.d);
         let mut parts = vec![routed, shared];
         for values in parts.iter_mut().chain([&mut own]) {
             values.chunks_exact_mut(self.d).zip(&open).for_each(|(row, basis)| remove(row, basis));
         }
         let experts = Branch {
+            blur: blur(&size),
             error: own,
             width: self.d,
             size,
@@ -192,22 +219,51 @@ impl<'a> Side<'a> {
             is_one_op: false,
         };
         let width = self.hc * self.d;
-        let size = sizes(&right, width);
-        let rest =
-            Branch { error: rest, width, size, is_closed: all, parts: Vec::new(), along: Vec::new(), is_one_op: false };
+        let size = norms(&right, width);
+        let rest = Branch {
+            blur: blur(&size),
+            error: rest,
+            width,
+            size,
+            is_closed: all,
+            parts: Vec::new(),
+            along: Vec::new(),
+            is_one_op: false,
+        };
         Ok(Some([attention, experts, rest]))
+    }
+
+    /// By branch and row: how much of an error of the streams passes for the branch's. What is nearly parallel is hardly told
+    /// apart, what is lost not at all.
+    fn blur(&self, [post, comb, post2]: [&[f64]; 3], is_lost: impl Iterator<Item = bool>) -> std::array::IntoIter<Vec<f64>, 3> {
+        let mut all: [Vec<f64>; 3] = Default::default();
+        for (s, is_lost) in is_lost.enumerate() {
+            let (c, p) = self.ways([post, comb, post2], s);
+            let (cc, cp, pp) = (dot(&c, &c), dot(&c, p), dot(p, p));
+            let det = (cc * pp - cp * cp).max(0.0);
+            let of = [(pp / det).sqrt(), (cc / det).sqrt(), 1.0];
+            all.iter_mut().zip(of).for_each(|(all, of)| all.push(if is_lost { f64::INFINITY } else { of }));
+        }
+        all.into_iter()
+    }
+
+    /// By which coefficients attention and the experts go into the streams of row `s`.
+    fn ways<'c>(&self, [post, comb, post2]: [&'c [f64]; 3], s: usize) -> (Vec<f64>, &'c [f64]) {
+        let hc = self.hc;
+        let (post, comb) = (&post[s * hc..(s + 1) * hc], &comb[s * hc * hc..(s + 1) * hc * hc]);
+        // comb is [in, out]: attention goes through the second mixing too.
+        let through = (0..hc).map(|k| (0..hc).map(|j| post[j] * comb[j * hc + k]).sum()).collect();
+        (through, &post2[s * hc..(s + 1) * hc])
     }
 
     /// `[S,D]`, `[S,D]`, `[S,hc,D]`: the error of attention, of the experts, and the rest.
     fn split(&self, theirs: &[f64], right: &[f64], post: &[f64], comb: &[f64], post2: &[f64]) -> [Vec<f64>; 3] {
-        let (hc, width) = (self.hc, self.hc * self.d);
+        let width = self.hc * self.d;
         let mut all: [Vec<f64>; 3] = Default::default();
         for s in 0..self.rows.len() {
             let e: Vec<f64> = (s * width..(s + 1) * width).map(|i| theirs[i] - right[i]).collect();
-            let (post, comb) = (&post[s * hc..(s + 1) * hc], &comb[s * hc * hc..(s + 1) * hc * hc]);
-            // comb is [in, out]: attention goes through the second mixing too.
-            let through: Vec<f64> = (0..hc).map(|k| (0..hc).map(|j| post[j] * comb[j * hc + k]).sum()).collect();
-            let parts = split(&e, &through, &post2[s * hc..(s + 1) * hc]);
+            let (through, into) = self.ways([post, comb, post2], s);
+            let parts = split(&e, &through, into);
             all.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
         }
         all
@@ -220,6 +276,6 @@ pub(super) fn wide(tensor: &Tensor) -> Option<Vec<f64>> {
 }
 
 /// ‖row‖ by row.
-fn sizes(values: &[f64], width: usize) -> Vec<f64> {
+fn norms(values: &[f64], width: usize) -> Vec<f64> {
     values.chunks_exact(width.max(1)).map(norm).collect()
 }
