@@ -110,7 +110,8 @@ impl Scale {
             };
             let noise: Vec<f64> = (0..phases.len()).map(|s| over(s, None)).collect();
             let typical = quantile(noise.iter().copied(), 0.5);
-            let blur = (0..phases.len()).map(|s| rms(draws.iter().map(|draw| draw[b].blur[s]).filter(|b| b.is_finite())));
+            let blur =
+                (0..phases.len()).map(|s| rms(draws.iter().map(|draw| draw[b].blur[s]).filter(|b| b.is_finite())));
             let blur = blur.collect();
             let mut out =
                 OfBranch { noise, blur, typical, worst: 0.0, quantiles: Default::default(), entry: 0.0, gains: 1.0 };
@@ -118,7 +119,11 @@ impl Scale {
             let mut quantiles: [[Vec<f64>; QUANTILES.len()]; PHASES.len()] = Default::default();
             for (k, values) in each.iter().enumerate() {
                 // Each draw against the others, as the candidate is against all.
-                let among: Vec<f64> = values.iter().enumerate().map(|(s, v)| v / over(s, Some(k)) / out.blurred(&draws[k][b], s)).collect();
+                let among: Vec<f64> = values
+                    .iter()
+                    .enumerate()
+                    .map(|(s, v)| v / over(s, Some(k)) / out.blurred(&draws[k][b], s))
+                    .collect();
                 worst.push(largest(of(&among, |s| out.is_clear(&draws[k][b], s))));
                 for (i, phase) in PHASES.into_iter().enumerate() {
                     for (j, (share, _)) in QUANTILES.into_iter().enumerate() {
@@ -245,8 +250,7 @@ struct Found {
 fn statistics(found: &Branches, scale: &Scale, phases: &[Phase], rows: &[RowId], ratio: usize) -> Vec<Found> {
     let mut out = Vec::new();
     for ((branch, scale), tap) in found.iter().zip(&scale.branches).zip(TAPS) {
-        let each: Vec<f64> =
-            relative(branch).iter().enumerate().map(|(s, v)| v / scale.of_row(branch, s)).collect();
+        let each: Vec<f64> = relative(branch).iter().enumerate().map(|(s, v)| v / scale.of_row(branch, s)).collect();
         for (i, phase) in PHASES.into_iter().enumerate() {
             let mine: Vec<usize> = (0..phases.len()).filter(|s| phases[*s] == phase).collect();
             let n = (mine.len(), mine.len() * branch.width);

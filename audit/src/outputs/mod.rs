@@ -67,7 +67,9 @@ pub(crate) fn rows(
     let (Some(of), Some(theirs)) = (null.of(seq), seen.get(Site::layer(l, Tap::Out), seq)) else {
         return Ok(Apart::default());
     };
-    let Some(side) = unmix::Side::of(layer, (l, seq), facts, x, golden, &of.scores)? else { return Ok(Apart::default()) };
+    let Some(side) = unmix::Side::of(layer, (l, seq), facts, x, golden, &of.scores)? else {
+        return Ok(Apart::default());
+    };
     let Some(out) = align::gather(&theirs.rows, &theirs.tensor, &side.rows).map(align::narrow) else {
         return Ok(Apart::default());
     };

@@ -202,7 +202,8 @@ impl<'a> Side<'a> {
             let rows = blur.next().unwrap_or_default();
             rows.iter().zip(size.iter().zip(&whole)).map(|(blur, (size, whole))| blur * whole / size).collect()
         };
-        let attention = Branch { blur: blur(&size), error, width: self.d, size, is_closed, parts: heads, along, is_one_op: true };
+        let attention =
+            Branch { blur: blur(&size), error, width: self.d, size, is_closed, parts: heads, along, is_one_op: true };
         let size = norms(&ffn, self.d);
         let mut parts = vec![routed, shared];
         for values in parts.iter_mut().chain([&mut own]) {
@@ -235,7 +236,11 @@ impl<'a> Side<'a> {
 
     /// By branch and row: how much of an error of the streams passes for the branch's. What is nearly parallel is hardly told
     /// apart, what is lost not at all.
-    fn blur(&self, [post, comb, post2]: [&[f64]; 3], is_lost: impl Iterator<Item = bool>) -> std::array::IntoIter<Vec<f64>, 3> {
+    fn blur(
+        &self,
+        [post, comb, post2]: [&[f64]; 3],
+        is_lost: impl Iterator<Item = bool>,
+    ) -> std::array::IntoIter<Vec<f64>, 3> {
         let mut all: [Vec<f64>; 3] = Default::default();
         for (s, is_lost) in is_lost.enumerate() {
             let (c, p) = self.ways([post, comb, post2], s);
