@@ -14,7 +14,7 @@ use crate::derive::{self, Derived};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
-use crate::outputs::{self, Nulls};
+use crate::outputs::{self, Apart};
 use crate::part::Part;
 use crate::pass::{self, Group, input};
 use crate::place::{self, Place};
@@ -57,13 +57,13 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         let start = Instant::now();
         let key = known.golden_key();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
-        let nulls = Nulls::make(walk, l, resident.as_deref(), &golden.on_x, &facts, &missing)?;
+        let apart = outputs::apart(walk, l, resident.as_deref(), (&golden.on_x, &golden.on_x2), &facts, &missing)?;
         let lanes = Lanes {
             on_x: &golden.on_x,
             on_x2: &golden.on_x2,
             floor: floor.as_ref(),
             predicted: Some(&predicted),
-            nulls: Some(&nulls),
+            apart: Some(&apart),
         };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(walk.cache(), next));
@@ -211,8 +211,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) floor: Option<&'a Recorder>,
     /// What the plans' roundings cost in this block.
     pub(crate) predicted: Option<&'a Derived>,
-    /// What right candidates that show nothing but the streams look like.
-    pub(crate) nulls: Option<&'a Nulls>,
+    /// By candidate and sequence: the streams of those that don't show what they decided, taken apart.
+    pub(crate) apart: Option<&'a BTreeMap<(usize, u32), Apart>>,
 }
 
 /// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
@@ -243,8 +243,8 @@ fn compare_candidate(
     sides: &BTreeMap<usize, Sides>,
 ) -> Result<Part> {
     let setup = walk.setup;
-    let mut apart = taken_apart(walk, (i, l), golden, facts, lanes)?;
-    let open = |seq: u32| apart.get(&seq).map(|apart: &outputs::Apart| &apart.open);
+    let apart = |seq: u32| lanes.apart.and_then(|apart| apart.get(&(i, seq)));
+    let open = |seq: u32| apart(seq).map(|apart| &apart.open);
     let mut part = compare_block(walk, i, Block::Layer(l), lanes, &open)?;
     if i == 0 {
         part.derivations.extend(derivations(walk, lanes));
@@ -266,7 +266,7 @@ fn compare_candidate(
         part.flips.extend(flips);
         let mut own = decisions::own(&at, (l, seq as u32), golden, seen, facts)?;
         own.extend(own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?);
-        own.extend(apart.remove(&(seq as u32)).unwrap_or_default().rows);
+        own.extend(apart(seq as u32).iter().flat_map(|apart| apart.rows.iter().cloned()));
         own.extend(sides.iter().flat_map(|(side, sides)| sides.rows(&at, side, (l, seq as u32))));
         own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
@@ -276,31 +276,6 @@ fn compare_candidate(
         }
     }
     Ok(part)
-}
-
-/// By sequence: the streams that leave the layer of a candidate that doesn't show what it decided there.
-fn taken_apart(
-    walk: &Walk<'_, '_>,
-    (i, l): (usize, u16),
-    golden: Option<&dyn Layer>,
-    facts: &LayerFacts,
-    lanes: &Lanes<'_>,
-) -> Result<BTreeMap<u32, outputs::Apart>> {
-    let mut out = BTreeMap::new();
-    let (candidate, runner) = (&walk.setup.candidates[i], &walk.runners[i]);
-    let null = lanes.nulls.and_then(|nulls| nulls.of(i)).zip(runner.x_golden_rows.as_ref());
-    let (Some((null, x)), Some(on_x2), Some(golden)) = (null, lanes.on_x2.get(&i), golden) else { return Ok(out) };
-    for (seq, sequence) in (0..).zip(&walk.setup.golden.requests().seqs) {
-        if !outputs::is_undecided(candidate.claims, &runner.seen, facts, (l, seq)) {
-            continue;
-        }
-        let scenario = walk.setup.scenarios.get(seq as usize).map_or("", String::as_str);
-        let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-        let (ratio, input) = (facts.ratio, &BTreeMap::new());
-        let at = Context { candidate, place: &place, ratio, input, predicted: None, open: None };
-        out.insert(seq, outputs::rows(&at, golden, (l, seq), facts, x, on_x2, &runner.seen, null)?);
-    }
-    Ok(out)
 }
 
 /// Rows of derivations.csv, with the names of their sequences.

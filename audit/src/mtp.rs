@@ -103,7 +103,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
         let predicted = derive::of_input(walk, i, &after, &golden.on_x, known.golden_key(), &missing)?;
         let start = Instant::now();
         let (floor, predicted) = (floor.as_ref(), Some(&predicted));
-        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor, predicted, nulls: None };
+        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor, predicted, apart: None };
         for Ran { i: n, before, streams, is_supported } in ran {
             rerun::block(walk, n, not_state(), |path, lanes| {
                 let next = next(lanes)?;
@@ -167,7 +167,7 @@ fn head(walk: &mut Walk<'_, '_>, i: u16, able: &[usize], steps: &mut Steps<'_>) 
         let floor = floor(walk, &missing, |path, lanes| path.mtp_head(i, lanes).map(|_| ()))?;
         let start = Instant::now();
         let lanes =
-            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, nulls: None };
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, apart: None };
         for Ran { i: n, before, is_supported, .. } in ran {
             rerun::block(walk, n, Recorder::all(), |path, lanes| path.mtp_head(i, lanes).map(|_| ()))?;
             let candidate = &setup.candidates[n];

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Op, Tap, Tensor};
+use karat_seam::{Op, RowId, Tap, Tensor};
 
 use super::linear::{basis, remove};
 use super::unmix::{Side, wide};
-use crate::Result;
 use crate::decisions::router_score;
+use crate::{Result, align};
 
 /// A score so many standard deviations from the boundary is never exchanged: four of the difference of two noises.
 const SIGMAS: f64 = 4.0 * std::f64::consts::SQRT_2;
@@ -151,34 +151,43 @@ pub(super) fn experts(side: &Side<'_>, made: &BTreeMap<Tap, Tensor>) -> Result<O
     };
     let open: Vec<Vec<usize>> = (0..side.rows.len()).map(of_scores).collect();
     let most = open.iter().map(Vec::len).max().unwrap_or(0);
+    let which: Vec<usize> = (0..open.len()).filter(|s| !open[*s].is_empty()).collect();
+    let rows: Vec<RowId> = which.iter().map(|s| side.rows[*s]).collect();
+    let Some(x) = align::gather(&side.rows, x, &rows) else { return Ok(None) };
     // An expert alone with weight 1, one of each row at a time, and last those whose place is certain: a weight is a
     // share of the sum over all chosen ones, so an exchange scales them.
     for n in 0..=most {
-        let (mut idx, mut wt) = (chosen.to_vec(), vec![0.0; weights.len()]);
-        for (s, open) in open.iter().enumerate() {
-            let (idx, wt) = (&mut idx[s * k..(s + 1) * k], &mut wt[s * k..(s + 1) * k]);
+        let (mut all_idx, mut all_wt) = (Vec::new(), Vec::new());
+        for s in which.iter().copied() {
+            let (open, weights) = (&open[s], &weights[s * k..(s + 1) * k]);
+            let (mut idx, mut wt) = (chosen[s * k..(s + 1) * k].to_vec(), vec![0.0; k]);
             if n == most {
                 let certain = |e: i64| !open.contains(&(e as usize));
-                wt.copy_from_slice(&weights[s * k..(s + 1) * k]);
+                wt.copy_from_slice(weights);
                 wt.iter_mut().zip(idx.iter()).filter(|(_, e)| !certain(**e)).for_each(|(w, _)| *w = 0.0);
             } else if let Some(e) = open.get(n) {
                 let slot = idx.iter().position(|i| *i == *e as i64).unwrap_or(0);
                 idx[slot] = *e as i64;
                 wt[slot] = 1.0;
             }
+            all_idx.extend(idx);
+            all_wt.extend(wt);
+        }
+        if which.is_empty() {
+            break;
         }
         let operands = BTreeMap::from([
-            (Tap::FfnIn, x.clone()),
-            (Tap::FfnIdx, Tensor::i64(vec![side.rows.len(), k], idx)),
-            (Tap::FfnWt, Tensor::f32(vec![side.rows.len(), k], wt)),
+            (Tap::FfnIn, x.clone().into_owned()),
+            (Tap::FfnIdx, Tensor::i64(vec![rows.len(), k], all_idx)),
+            (Tap::FfnWt, Tensor::f32(vec![rows.len(), k], all_wt)),
         ]);
-        let Some(made) = side.run(Op::Experts, &operands)? else { return Ok(None) };
+        let Some(made) = side.run_rows(Op::Experts, &operands, &rows)? else { return Ok(None) };
         let Some(sum) = made.iter().find(|(tap, _)| *tap == Tap::FfnRouted).and_then(|(_, sum)| wide(sum)) else {
             return Ok(None);
         };
-        for (s, changes) in changes.iter_mut().enumerate() {
-            if n < open[s].len() || (n == most && !open[s].is_empty()) {
-                changes.push(sum[s * d..(s + 1) * d].to_vec());
+        for (row, s) in which.iter().copied().enumerate() {
+            if n < open[s].len() || n == most {
+                changes[s].push(sum[row * d..(row + 1) * d].to_vec());
             }
         }
     }

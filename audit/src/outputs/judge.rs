@@ -1,32 +1,34 @@
 //! Statistics of the branches, against those of golden's noisy draws.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use karat_bundle::TapRow;
+use karat_bundle::{TapRow, student_quantile};
 use karat_diff::tolerance::DERIVED;
 use karat_seam::{Phase, RowId, Site, Tap};
 
-use super::lanes::OfSequence;
 use super::linear::{dot, inverse};
 use super::unmix::{Branch, Branches, TAPS};
-use crate::compare::Context;
+use crate::place::Place;
 
 /// Relative noise under which f32 alone is at work.
 const SMALLEST: f64 = 1e-6;
-/// Standard deviations of a gain's noise that are allowed, before the factor.
-const SIGMAS: f64 = 3.5;
+/// The chance that any statistic of a run that is as it should be is beyond its limit, if they are drawn as golden's are: all have
+/// the same share of it (Bonferroni).
+const CHANCE: f64 = 0.002;
 /// A row whose noise is so many times the median row's is not told apart well: the branches are nearly parallel there.
 const POOR: f64 = 3.0;
 /// Experts round what they are given with a scale of the row's own: its place between two powers of two makes one row's error up
 /// to twice another's, and noise has the typical one. What no branch can make is of second order in it.
 const SCALES: f64 = 2.0;
-/// Rows of a phase from which on its quantiles are held against the draws' in that phase alone.
-const MANY: usize = 32;
 
-/// What the draws of one sequence say.
-pub(super) struct Scale {
-    branches: Vec<OfBranch>,
-}
+/// Shares of rows that are beyond, and what their rows of the table are called.
+const QUANTILES: [(f64, &str); 2] = [(0.1, "tenth"), (0.5, "half")];
+const WORST: &str = "worst";
+const GAIN: &str = "gain";
+const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
+
+/// How large the noise of the rows of one sequence is.
+pub(super) struct Scale(Vec<OfBranch>);
 
 /// Of one branch.
 struct OfBranch {
@@ -35,34 +37,11 @@ struct OfBranch {
     /// How blurred the rows of draws are.
     blur: Vec<f64>,
     typical: f64,
-    /// What the largest row reaches, of a draw among the others.
-    worst: f64,
-    /// What quantiles reach, by phase.
-    quantiles: [[f64; QUANTILES.len()]; PHASES.len()],
-    /// How far an entry's share reaches, in standard deviations.
-    entry: f64,
-    /// RMS of the draws' gains over what their noise and number of values predict.
-    gains: f64,
-}
-
-/// Shares of rows that are beyond, and what their rows of the table are called.
-const QUANTILES: [(f64, &str); 2] = [(0.1, "tenth"), (0.5, "half")];
-const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
-
-/// Noise of each row, over golden's size there.
-fn relative(branch: &Branch) -> Vec<f64> {
-    let rows = branch.error.chunks_exact(branch.width.max(1));
-    rows.zip(&branch.size).map(|(row, size)| dot(row, row).sqrt() / size.max(f64::MIN_POSITIVE)).collect()
 }
 
 fn rms(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = values.fold((0.0, 0u32), |(s, n), v| (s + v * v, n + 1));
     (sum / f64::from(n.max(1))).sqrt()
-}
-
-/// The largest; a NaN is larger than all.
-fn largest(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(0.0, |a: f64, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) })
 }
 
 /// The value that such a share is beyond.
@@ -72,88 +51,16 @@ fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     all.len().checked_sub(1 + (all.len() as f64 * share) as usize).map_or(0.0, |i| all[i])
 }
 
-/// What a run that is as it should be reaches: as far as the furthest draw, with the factor on top, or as far as one in 100,000
-/// goes that is drawn as they were (their logarithms by Student's t), where that is more: few draws of what scatters
-/// much say little of how far the next one goes. 0 where no draw has any.
-pub(super) fn reach(draws: &[f64]) -> f64 {
-    let logs: Vec<f64> = draws.iter().filter(|v| **v > 0.0).map(|v| v.ln()).collect();
-    let n = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / n.max(1.0);
-    let scatter = (logs.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0)).sqrt();
-    let chance = (mean + student(logs.len()) * scatter * (1.0 + 1.0 / n.max(1.0)).sqrt()).exp();
-    largest(draws.iter().copied().chain((n > 1.0).then_some(chance / DERIVED)))
-}
-
-/// Student's t that one in 100,000 is beyond, of at most so many draws: a part of the draws may have no row to tell of.
-fn student(draws: usize) -> f64 {
-    match draws {
-        12.. => 7.1,
-        8.. => 10.1,
-        6.. => 15.5,
-        _ => 22.0,
-    }
-}
-
-/// Values of some rows.
-fn of<'v>(values: &'v [f64], is_in: impl Fn(usize) -> bool + 'v) -> impl Iterator<Item = f64> + 'v {
-    values.iter().enumerate().filter(move |(s, _)| is_in(*s)).map(|(_, v)| *v)
-}
-
 impl Scale {
-    /// `None` with fewer than two draws.
-    pub(super) fn of(draws: &[Branches], phases: &[Phase]) -> Option<Self> {
+    pub(super) fn of(draws: &[&Branches]) -> Self {
         let branch = |b: usize| {
-            let each: Vec<Vec<f64>> = draws.iter().map(|draw| relative(&draw[b])).collect();
-            let over = |s: usize, but: Option<usize>| {
-                let is_told = |k: usize| Some(k) != but && draws[k][b].blur[s].is_finite();
-                rms(each.iter().enumerate().filter(|(k, _)| is_told(*k)).map(|(_, of)| of[s])).max(SMALLEST)
-            };
-            let noise: Vec<f64> = (0..phases.len()).map(|s| over(s, None)).collect();
-            let typical = quantile(noise.iter().copied(), 0.5);
-            let blur =
-                (0..phases.len()).map(|s| rms(draws.iter().map(|draw| draw[b].blur[s]).filter(|b| b.is_finite())));
-            let blur = blur.collect();
-            let mut out =
-                OfBranch { noise, blur, typical, worst: 0.0, quantiles: Default::default(), entry: 0.0, gains: 1.0 };
-            let mut worst = Vec::new();
-            let mut quantiles: [[Vec<f64>; QUANTILES.len()]; PHASES.len()] = Default::default();
-            for (k, values) in each.iter().enumerate() {
-                // Each draw against the others, as the candidate is against all.
-                let among: Vec<f64> = values
-                    .iter()
-                    .enumerate()
-                    .map(|(s, v)| v / over(s, Some(k)) / out.blurred(&draws[k][b], s))
-                    .collect();
-                worst.push(largest(of(&among, |s| out.is_clear(&draws[k][b], s))));
-                for (i, phase) in PHASES.into_iter().enumerate() {
-                    for (j, (share, _)) in QUANTILES.into_iter().enumerate() {
-                        quantiles[i][j].push(quantile(of(&among, |s| phases[s] == phase), share));
-                    }
-                }
-            }
-            out.worst = reach(&worst);
-            out.quantiles = quantiles.map(|of| of.map(|of| reach(&of)));
-            // A phase of few rows has quantiles that chance moves.
-            for j in 0..QUANTILES.len() {
-                let all = out.quantiles[0][j].max(out.quantiles[1][j]);
-                for (i, phase) in PHASES.into_iter().enumerate() {
-                    if phases.iter().filter(|p| **p == phase).count() < MANY {
-                        out.quantiles[i][j] = all;
-                    }
-                }
-            }
-            let mut all = Vec::new();
-            let mut furthest = Vec::new();
-            for draw in draws {
-                for phase in PHASES {
-                    all.extend(gains(&draw[b], &out, phases, phase).into_iter().map(|g| g.value / g.noise));
-                    furthest.extend(entries(&draw[b], &out, phases, phase).map(|(_, z)| z.abs()));
-                }
-            }
-            (out.entry, out.gains) = (reach(&furthest), rms(all.into_iter()).max(1.0));
-            out
+            let rows = draws.first().map_or(0, |draw| draw[b].off.len());
+            let told = |s: usize| draws.iter().map(move |draw| &draw[b]).filter(move |of| of.blur[s].is_finite());
+            let noise: Vec<f64> = (0..rows).map(|s| rms(told(s).map(|of| of.off[s])).max(SMALLEST)).collect();
+            let blur = (0..rows).map(|s| rms(told(s).map(|of| of.blur[s]))).collect();
+            OfBranch { blur, typical: quantile(noise.iter().copied(), 0.5), noise }
         };
-        (draws.len() > 1).then(|| Self { branches: (0..TAPS.len()).map(branch).collect() })
+        Self((0..TAPS.len()).map(branch).collect())
     }
 }
 
@@ -163,16 +70,21 @@ impl OfBranch {
         branch.is_closed[s] && self.of_row(branch, s) <= POOR * self.typical
     }
 
-    /// How many times the draws' noise of a row is in this branch, whose streams are others: where its ways are nearer to each
-    /// other there, all noise of the streams is larger in it.
-    fn blurred(&self, branch: &Branch, s: usize) -> f64 {
+    /// Relative noise of a row in this branch: that of the draws, and as many times more as its streams' ways are nearer to
+    /// each other, since all noise of the streams is larger in it then.
+    fn of_row(&self, branch: &Branch, s: usize) -> f64 {
         let times = branch.blur[s] / self.blur[s];
-        if times > 1.0 { times } else { 1.0 }
+        self.noise[s] * if times > 1.0 { times } else { 1.0 }
     }
 
-    /// Relative noise of a row in this branch.
-    fn of_row(&self, branch: &Branch, s: usize) -> f64 {
-        self.noise[s] * self.blurred(branch, s)
+    /// The variance of one value of a row, and the row's weight among others: over that, or over what the row itself is off
+    /// by where this is more, so that no single row carries a sum. `None` for a row that tells nothing.
+    fn weight(&self, branch: &Branch, s: usize) -> Option<(f64, f64)> {
+        let of = |relative: f64| (relative * branch.size[s]).powi(2) / branch.width as f64;
+        let variance = of(self.of_row(branch, s));
+        let is_told = variance.is_finite() && variance > 0.0;
+        is_told
+            .then(|| (variance, 1.0 / if branch.off[s].is_nan() { variance } else { variance.max(of(branch.off[s])) }))
     }
 }
 
@@ -185,129 +97,233 @@ struct Gain {
     bias: f64,
 }
 
-/// Gains that explain most of the error over the rows of a phase, each row in units of its noise.
-fn gains(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) -> Vec<Gain> {
+/// Gains that explain most of the error over these rows.
+fn gains(branch: &Branch, scale: &OfBranch, rows: &[usize]) -> Vec<Gain> {
     let (w, n) = (branch.width, branch.parts.len());
-    let (mut square, mut right) = (vec![vec![0.0; n]; n], vec![0.0; n]);
+    let (mut square, mut spread, mut right) = (vec![vec![0.0; n]; n], vec![vec![0.0; n]; n], vec![0.0; n]);
     let (mut noise, mut size) = (0.0, vec![0.0; n]);
-    for s in (0..phases.len()).filter(|s| phases[*s] == phase) {
+    for s in rows.iter().copied() {
+        let Some((variance, weight)) = scale.weight(branch, s) else { continue };
         let range = s * w..(s + 1) * w;
-        let of_row = (scale.of_row(branch, s) * branch.size[s]).powi(2);
-        if !of_row.is_finite() || of_row <= 0.0 {
-            continue;
-        }
-        // The variance of one value of the row.
-        let variance = of_row / w as f64;
         noise += (scale.noise[s].min(2.0 * scale.typical) * branch.size[s]).powi(2);
         for i in 0..n {
             let part = &branch.parts[i][range.clone()];
             size[i] += dot(part, part);
-            right[i] += dot(part, &branch.error[range.clone()]) / variance;
+            right[i] += dot(part, &branch.error[range.clone()]) * weight;
             for j in 0..n {
-                square[i][j] += dot(part, &branch.parts[j][range.clone()]) / variance;
+                let both = dot(part, &branch.parts[j][range.clone()]) * weight;
+                square[i][j] += both;
+                spread[i][j] += both * weight * variance;
             }
         }
     }
     let Some(inverse) = inverse(&square) else { return Vec::new() };
+    let noise_of = |i: usize| {
+        let through: Vec<f64> = (0..n).map(|j| dot(&spread[j], &inverse[i])).collect();
+        dot(&inverse[i], &through).sqrt()
+    };
     // What rounds to a grid errs along its value by the square of its relative error at most. Of parts that one op makes each
     // has the branch's; of others the error may be one's alone.
     let bias = |i: usize| if branch.is_one_op { scale.typical.powi(2) } else { noise / size[i].max(f64::MIN_POSITIVE) };
-    (0..n).map(|i| Gain { value: dot(&inverse[i], &right), noise: inverse[i][i].sqrt(), bias: bias(i) }).collect()
+    (0..n).map(|i| Gain { value: dot(&inverse[i], &right), noise: noise_of(i), bias: bias(i) }).collect()
 }
 
-/// The entry whose share in the rows of a phase is furthest from golden's, in standard deviations.
-fn entries(branch: &Branch, scale: &OfBranch, phases: &[Phase], phase: Phase) -> Option<(usize, f64)> {
+/// The entry whose share in these rows is furthest from golden's, in standard deviations.
+fn entry(branch: &Branch, scale: &OfBranch, rows: &[usize]) -> Option<(usize, f64)> {
     let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-    for (s, along) in branch.along.iter().enumerate().filter(|(s, _)| phases[*s] == phase) {
-        let variance = (scale.of_row(branch, s) * branch.size[s]).powi(2) / branch.width as f64;
-        for (entry, error, square) in along.iter().filter(|_| variance > 0.0 && variance < f64::INFINITY) {
+    for s in rows.iter().copied() {
+        let Some((variance, weight)) = scale.weight(branch, s) else { continue };
+        for (entry, error, square) in branch.along.get(s).into_iter().flatten() {
             let sums = sums.entry(*entry).or_default();
-            *sums = (sums.0 + error / variance, sums.1 + square / variance);
+            *sums = (sums.0 + error * weight, sums.1 + square * weight * weight * variance);
         }
     }
-    let z = sums
-        .into_iter()
-        .filter(|(_, (_, square))| *square > 0.0)
-        .map(|(entry, (e, square))| (entry, e / square.sqrt()));
-    z.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+    let far =
+        sums.into_iter().filter(|(_, (_, square))| *square > 0.0).map(|(at, (e, square))| (at, e / square.sqrt()));
+    far.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
 }
 
+/// Which statistic: place in [`TAPS`], phase, name.
+pub(super) type Name = (usize, Phase, &'static str);
+
 /// One statistic of a branch in a phase.
-struct Found {
-    tap: Tap,
-    phase: Phase,
-    part: &'static str,
+pub(super) struct Statistic {
+    pub(super) name: Name,
+    /// In units of noise, as golden's draws have it.
+    value: f64,
+    /// What is no noise, in the same unit.
+    bias: f64,
+    /// The unit.
+    unit: f64,
     /// Rows, and values, that it is of.
     n: (usize, usize),
-    value: f64,
-    /// What draws of the noise reach.
-    reach: f64,
     /// The row it is about.
     at: Option<usize>,
 }
 
-/// All statistics of a candidate's branches. `phases`: of each row; `ratio`: tokens an entry stands for.
-fn statistics(found: &Branches, scale: &Scale, phases: &[Phase], rows: &[RowId], ratio: usize) -> Vec<Found> {
+/// All statistics of one sequence taken apart: of gains one a part, of all others one a branch and phase. `phases`: of each
+/// row; `ratio`: tokens an entry stands for.
+pub(super) fn statistics(
+    found: &Branches,
+    scale: &Scale,
+    phases: &[Phase],
+    rows: &[RowId],
+    ratio: usize,
+) -> Vec<Statistic> {
     let mut out = Vec::new();
-    for ((branch, scale), tap) in found.iter().zip(&scale.branches).zip(TAPS) {
-        let each: Vec<f64> = relative(branch).iter().enumerate().map(|(s, v)| v / scale.of_row(branch, s)).collect();
-        for (i, phase) in PHASES.into_iter().enumerate() {
+    for (b, (branch, scale)) in found.iter().zip(&scale.0).enumerate() {
+        let each: Vec<f64> = (0..phases.len()).map(|s| branch.off[s] / scale.of_row(branch, s)).collect();
+        for phase in PHASES {
             let mine: Vec<usize> = (0..phases.len()).filter(|s| phases[*s] == phase).collect();
             let n = (mine.len(), mine.len() * branch.width);
-            // What no draw has a row for can't be told from noise.
-            let mut put = |part, value, reach: f64, at| {
-                let found = Found { tap, phase, part, n, value, reach, at };
-                out.extend((reach != 0.0).then_some(found));
-            };
-            if mine.is_empty() {
-                continue;
-            }
-            let worst = mine.iter().copied().max_by(|a, b| each[*a].total_cmp(&each[*b]));
+            let new = |part, value, at| Statistic { name: (b, phase, part), value, bias: 0.0, unit: 1.0, n, at };
+            let furthest = |of: &mut dyn Iterator<Item = usize>| of.max_by(|a, b| each[*a].total_cmp(&each[*b]));
+            let Some(worst) = furthest(&mut mine.iter().copied()) else { continue };
             let is_clear = |s: &usize| scale.is_clear(branch, *s) || each[*s].is_nan();
-            let clear: Vec<usize> = mine.iter().copied().filter(is_clear).collect();
-            if let Some(s) = clear.iter().copied().max_by(|a, b| each[*a].total_cmp(&each[*b])) {
-                let of_row = if tap == Tap::AttnOut { 1.0 } else { SCALES };
-                put("worst", each[s], of_row * scale.worst, Some(s));
+            if let Some(s) = furthest(&mut mine.iter().copied().filter(is_clear)) {
+                out.push(new(WORST, each[s], Some(s)));
             }
-            for (j, (share, name)) in QUANTILES.into_iter().enumerate() {
-                put(name, quantile(mine.iter().map(|s| each[*s]), share), scale.quantiles[i][j], worst);
+            for (share, name) in QUANTILES {
+                out.push(new(name, quantile(mine.iter().map(|s| each[*s]), share), Some(worst)));
             }
-            if let Some((entry, z)) = entries(branch, scale, phases, phase) {
+            if let Some((entry, z)) = entry(branch, scale, &mine) {
                 let last = (entry + 1) * ratio - 1;
-                put("entry", z.abs(), scale.entry, rows.iter().position(|r| r.pos as usize == last));
+                out.push(new("entry", z.abs(), rows.iter().position(|r| r.pos as usize == last)));
             }
-            let gains = gains(branch, scale, phases, phase);
-            let allowed = |g: &Gain| SIGMAS * scale.gains * g.noise + g.bias;
-            let far = |g: &Gain| if g.value.is_nan() { f64::INFINITY } else { g.value.abs() / allowed(g) };
-            if let Some(g) = gains.iter().max_by(|a, b| far(a).total_cmp(&far(b))) {
-                put("gain", g.value.abs(), allowed(g), None);
+            for g in gains(branch, scale, &mine) {
+                let new = new(GAIN, g.value.abs() / g.noise, None);
+                out.push(Statistic { bias: g.bias / g.noise, unit: g.noise, ..new });
             }
         }
     }
     out
 }
 
-/// Rows of the table for one sequence of a candidate.
+/// How far the furthest draw of a statistic goes, and how far chance does.
+type Reach = [f64; 2];
+
+/// What golden's draws have of every statistic, in the order in which they were drawn.
+pub(super) struct Draws {
+    all: Vec<BTreeMap<Name, Vec<f64>>>,
+    /// Layers times sequences of the run: so many times its statistics are judged.
+    times: usize,
+    /// By how many draws there were.
+    reaches: BTreeMap<usize, BTreeMap<Name, Reach>>,
+}
+
+impl Draws {
+    pub(super) fn new(times: usize) -> Self {
+        Self { all: Vec::new(), times, reaches: BTreeMap::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Some more.
+    pub(super) fn extend(&mut self, drawn: impl IntoIterator<Item = Vec<Statistic>>) {
+        for drawn in drawn {
+            let mut all: BTreeMap<Name, Vec<f64>> = BTreeMap::new();
+            for of in drawn.into_iter().filter(|of| of.value.is_finite()) {
+                all.entry(of.name).or_default().push(of.value);
+            }
+            self.all.push(all);
+        }
+        let count: usize = self.all.first().map_or(1, |all| all.values().map(Vec::len).sum());
+        let chance = CHANCE / (count * self.times).max(1) as f64;
+        let names: BTreeSet<Name> = self.all.iter().flat_map(|all| all.keys().copied()).collect();
+        let of = |name: Name| self.all.iter().filter_map(|all| all.get(&name)).flatten().copied().collect::<Vec<f64>>();
+        let reaches = names.into_iter().filter_map(|name| Some((name, reach(&of(name), name.2 == GAIN, chance)?)));
+        self.reaches.insert(self.all.len(), reaches.collect());
+    }
+}
+
+/// How far the furthest of these draws goes, and how far one of 1 / `chance` goes that is drawn as they were. What no draw
+/// has a row for can't be told from noise: `None`.
+fn reach(draws: &[f64], is_gain: bool, chance: f64) -> Option<Reach> {
+    let furthest = draws.iter().copied().fold(0.0, f64::max);
+    let logs: Vec<f64> = draws.iter().filter(|v| **v > 0.0).map(|v| v.ln()).collect();
+    let n = logs.len() as f64;
+    if logs.len() < 2 {
+        return None;
+    }
+    let far = if is_gain {
+        // Errors on either side of none.
+        rms(draws.iter().copied()) * student_quantile(0.5 * chance, draws.len() as f64)
+    } else {
+        let mean = logs.iter().sum::<f64>() / n;
+        let scatter = (logs.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+        (mean + student_quantile(chance, n - 1.0) * scatter * (1.0 + 1.0 / n).sqrt()).exp()
+    };
+    Some([furthest, far])
+}
+
+/// What became of a statistic beside the draws.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Judged {
+    /// No further than the draws go.
+    Passes,
+    /// Further than chance goes.
+    Fails,
+    /// Between: more draws tell.
+    Undecided,
+}
+
+impl Statistic {
+    /// Beside the first `draws`, and the limit that it has there; `None` for what can't be judged. `factor`: how many times
+    /// the noise of the draws that of a right candidate may be.
+    pub(super) fn judged(&self, of: &Draws, draws: usize, factor: f64) -> Option<(Judged, f64)> {
+        let [furthest, chance] = *of.reaches.get(&draws)?.get(&self.name)?;
+        // See SCALES.
+        let own = if self.name.2 == WORST && TAPS[self.name.0] != Tap::AttnOut { SCALES } else { 1.0 };
+        let near = factor * (own * furthest + self.bias);
+        let far = near.max(factor * (own * chance / DERIVED + self.bias));
+        let judged = match self.value {
+            v if v <= near => Judged::Passes,
+            v if v <= far => Judged::Undecided,
+            _ => Judged::Fails,
+        };
+        Some((judged, far))
+    }
+}
+
+#[cfg(test)]
+impl Statistic {
+    /// One of this value.
+    pub(super) fn made(name: Name, value: f64) -> Self {
+        Self { name, value, bias: 0.0, unit: 1.0, n: (1, 1), at: None }
+    }
+}
+
+/// Rows of the table for one sequence of a candidate: of gains that nearest to its limit. `draws`: how many were asked.
 pub(super) fn rows(
-    at: &Context<'_>,
+    place: &Place<'_>,
     l: u16,
     rows: &[RowId],
-    found: &Branches,
-    null: &OfSequence,
-    factor: f64,
+    found: &[Statistic],
+    of: &Draws,
+    (draws, factor): (usize, f64),
 ) -> Vec<TapRow> {
-    let phases: Vec<Phase> = rows.iter().map(|row| at.phase(Tap::Out, *row)).collect();
-    let found = statistics(found, &null.judge, &phases, rows, at.ratio.unwrap_or(1) as usize);
-    let row = |f: Found| TapRow {
-        part: format!("unmixed.{}", f.part),
-        rows: f.n.0 as u64,
-        n: f.n.1 as u64,
-        gate: format!("noises_{}", f.part),
-        value: Some(f.value),
-        tolerance: Some(factor * f.reach),
-        basis: "noise lanes".to_string(),
-        max_abs_position: f.at.map(|s| u64::from(rows[s].pos)),
-        ..at.place.row(Site::layer(l, f.tap), f.phase)
-    };
-    found.into_iter().map(row).collect()
+    let mut nearest: BTreeMap<Name, (f64, TapRow)> = BTreeMap::new();
+    for f in found {
+        let Some((_, limit)) = f.judged(of, draws, factor) else { continue };
+        let (tap, phase, part) = (TAPS[f.name.0], f.name.1, f.name.2);
+        let ratio = if f.value.is_nan() { f64::INFINITY } else { f.value / limit };
+        if nearest.get(&f.name).is_some_and(|(other, _)| *other >= ratio) {
+            continue;
+        }
+        let row = TapRow {
+            part: format!("unmixed.{part}"),
+            rows: f.n.0 as u64,
+            n: f.n.1 as u64,
+            gate: format!("noises_{part}"),
+            value: Some(f.value * f.unit),
+            tolerance: Some(limit * f.unit),
+            basis: "noise lanes".to_string(),
+            max_abs_position: f.at.map(|s| u64::from(rows[s].pos)),
+            ..place.row(Site::layer(l, tap), phase)
+        };
+        nearest.insert(f.name, (ratio, row));
+    }
+    nearest.into_values().map(|(_, row)| row).collect()
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Error as SeamError, Layer, Op, Recorder, RowId, Site, Streams, Tap, Tensor};
+use karat_seam::{Data, Error as SeamError, Layer, Op, Recorder, RowId, Site, Streams, Tap, Tensor};
 
 use super::flips::{self, Entries, Scores};
 use super::linear::{dot, norm, remove, split};
 use crate::facts::LayerFacts;
-use crate::{Result, own_error};
+use crate::{Result, align, own_error};
 
 /// Golden's second half, from attention's result on.
 const SECOND_HALF: [Op; 8] = [
@@ -51,6 +51,8 @@ pub(super) struct Branch {
     pub(super) width: usize,
     /// Golden's size, by row.
     pub(super) size: Vec<f64>,
+    /// By row: the error's size over golden's.
+    pub(super) off: Vec<f64>,
     /// Rows in which no decision is open.
     pub(super) is_closed: Vec<bool>,
     /// Parts of golden's value `[S,n]`, less the same: what a gain is told of.
@@ -112,9 +114,19 @@ impl<'a> Side<'a> {
 
     /// Golden's op on what golden shows, and on `made` where that has an operand. `None` where it can't be asked.
     pub(super) fn run(&self, op: Op, made: &BTreeMap<Tap, Tensor>) -> Result<Option<Vec<(Tap, Tensor)>>> {
+        self.run_rows(op, made, &self.rows)
+    }
+
+    /// The same on some rows, whose operands are all in `made`.
+    pub(super) fn run_rows(
+        &self,
+        op: Op,
+        made: &BTreeMap<Tap, Tensor>,
+        rows: &[RowId],
+    ) -> Result<Option<Vec<(Tap, Tensor)>>> {
         let made = own_error::operands(op.spec(), self.layer, made, self.at, self.x, self.golden);
         let Some((operands, _)) = made else { return Ok(None) };
-        match self.layer.op(op, &operands, &self.rows) {
+        match self.layer.op(op, &operands, rows) {
             Ok(made) => Ok(Some(made)),
             Err(SeamError::Unsupported { .. } | SeamError::Request(_) | SeamError::Shape { .. }) => Ok(None),
             Err(other) => Err(other.into()),
@@ -153,38 +165,59 @@ impl<'a> Side<'a> {
             return Ok(None);
         };
         let Some(theirs) = wide(out).filter(|v| v.len() == right.len()) else { return Ok(None) };
-        let [mut error, ..] = self.split(&theirs, &right, &post, &comb, &post2);
+        let (d, wide_d) = (self.d, self.hc * self.d);
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        let [mut error, mut own, mut rest] = self.split(&theirs, &right, [&post, &comb, &post2], &all);
         // Golden's second half on what attention seems to have given: what is left is the experts' alone. The coefficients
-        // follow from attention too, so what it gave is solved for again, with those that follow, until it stays.
-        let mut pass = 0;
-        let mut before = norms(&error, self.d);
-        let (made, mut own, rest, [ffn, routed, shared, right], mut blur) = loop {
-            let given = attn.iter().zip(&error).map(|(a, e)| (a + e) as f32).collect();
-            let mut made = BTreeMap::from([(Tap::AttnOut, Tensor::f32(vec![self.rows.len(), self.d], given))]);
-            for op in SECOND_HALF {
-                let Some(written) = self.run(op, &made)? else { return Ok(None) };
-                made.extend(written);
-            }
-            let of = |tap| made.get(&tap).and_then(wide);
-            let [Some(right), Some(comb), Some(post2), Some(ffn), Some(routed), Some(shared)] =
-                [Tap::Out, Tap::HcFfnComb, Tap::HcFfnPost, Tap::FfnOut, Tap::FfnRouted, Tap::FfnShared].map(of)
-            else {
+        // follow from attention too, so what a row gave is solved for again, with those that follow, until it stays.
+        let mut made: BTreeMap<Tap, Tensor> = BTreeMap::new();
+        let mut before = norms(&error, d);
+        let (size, mut is_lost) = (norms(&attn, d), vec![false; all.len()]);
+        let mut moving = all;
+        for pass in 1..=PASSES {
+            let of_row = |s: &usize| (*s * d..(*s + 1) * d).map(|i| (attn[i] + error[i]) as f32);
+            let Some(half) = self.second_half(moving.iter().flat_map(of_row).collect(), &moving)? else {
                 return Ok(None);
             };
-            let [more, own, rest] = self.split(&theirs, &right, &post, &comb, &post2);
-            error.iter_mut().zip(&more).for_each(|(e, more)| *e += more);
-            pass += 1;
-            let (left, size) = (norms(&more, self.d), norms(&attn, self.d));
-            let moves: Vec<bool> = left.iter().zip(&size).map(|(left, size)| *left > SETTLED * size).collect();
-            if pass == PASSES || moves.iter().all(|moves| !moves) {
-                // A row whose corrections don't shrink has no solution near the first one.
-                let is_lost = moves.iter().zip(left.iter().zip(&before)).map(|(moves, (a, b))| *moves && 2.0 * a > *b);
-                let blur = self.blur([&post, &comb, &post2], is_lost);
-                break (made, own, rest, [ffn, routed, shared, right], blur);
+            let of = |tap| half.get(&tap).and_then(wide);
+            let now = [Tap::Out, Tap::HcFfnComb, Tap::HcFfnPost].map(of);
+            let [Some(right), Some(comb), Some(post2)] = now else { return Ok(None) };
+            let pick = |values: &[f64], width: usize| -> Vec<f64> {
+                moving.iter().flat_map(|s| values[s * width..(s + 1) * width].iter().copied()).collect()
+            };
+            let ways = [&pick(&post, self.hc)[..], &comb, &post2];
+            let rows: Vec<usize> = (0..moving.len()).collect();
+            let [more, of_experts, of_rest] = self.split(&pick(&theirs, wide_d), &right, ways, &rows);
+            let mut still = Vec::new();
+            for (n, s) in moving.iter().copied().enumerate() {
+                let more = &more[n * d..(n + 1) * d];
+                error[s * d..(s + 1) * d].iter_mut().zip(more).for_each(|(e, more)| *e += more);
+                own[s * d..(s + 1) * d].copy_from_slice(&of_experts[n * d..(n + 1) * d]);
+                rest[s * wide_d..(s + 1) * wide_d].copy_from_slice(&of_rest[n * wide_d..(n + 1) * wide_d]);
+                let left = norm(more);
+                if left > SETTLED * size[s] {
+                    still.push(s);
+                    // A row whose corrections don't shrink has no solution near the first one.
+                    is_lost[s] = pass == PASSES && 2.0 * left > before[s];
+                }
+                before[s] = left;
             }
-            before = left;
+            if pass == 1 {
+                made = half;
+            } else {
+                half.iter().for_each(|(tap, rows)| made.get_mut(tap).into_iter().for_each(|of| put(of, rows, &moving)));
+            }
+            moving = still;
+            if moving.is_empty() {
+                break;
+            }
+        }
+        let of = |tap| made.get(&tap).and_then(wide);
+        let taps = [Tap::Out, Tap::HcFfnComb, Tap::HcFfnPost, Tap::FfnOut, Tap::FfnRouted, Tap::FfnShared];
+        let [Some(right), Some(comb), Some(post2), Some(ffn), Some(routed), Some(shared)] = taps.map(of) else {
+            return Ok(None);
         };
-        let size = norms(&attn, self.d);
+        let mut blur = self.blur([&post, &comb, &post2], is_lost.into_iter());
         let mut heads = self.heads.clone();
         for values in heads.iter_mut().chain([&mut error]) {
             values.chunks_exact_mut(self.d).zip(&self.entries.open).for_each(|(row, basis)| remove(row, basis));
@@ -202,8 +235,18 @@ impl<'a> Side<'a> {
             let rows = blur.next().unwrap_or_default();
             rows.iter().zip(size.iter().zip(&whole)).map(|(blur, (size, whole))| blur * whole / size).collect()
         };
-        let attention =
-            Branch { blur: blur(&size), error, width: self.d, size, is_closed, parts: heads, along, is_one_op: true };
+        let off_attention = off(&error, self.d, &size);
+        let attention = Branch {
+            blur: blur(&size),
+            error,
+            width: self.d,
+            size,
+            off: off_attention,
+            is_closed,
+            parts: heads,
+            along,
+            is_one_op: true,
+        };
         let size = norms(&ffn, self.d);
         let mut parts = vec![routed, shared];
         for values in parts.iter_mut().chain([&mut own]) {
@@ -211,6 +254,7 @@ impl<'a> Side<'a> {
         }
         let experts = Branch {
             blur: blur(&size),
+            off: off(&own, self.d, &size),
             error: own,
             width: self.d,
             size,
@@ -223,6 +267,7 @@ impl<'a> Side<'a> {
         let size = norms(&right, width);
         let rest = Branch {
             blur: blur(&size),
+            off: off(&rest, width, &size),
             error: rest,
             width,
             size,
@@ -261,17 +306,53 @@ impl<'a> Side<'a> {
         (through, &post2[s * hc..(s + 1) * hc])
     }
 
-    /// `[S,D]`, `[S,D]`, `[S,hc,D]`: the error of attention, of the experts, and the rest.
-    fn split(&self, theirs: &[f64], right: &[f64], post: &[f64], comb: &[f64], post2: &[f64]) -> [Vec<f64>; 3] {
+    /// Golden's second half on `given` `[n,D]`, attention's result of these rows.
+    fn second_half(&self, given: Vec<f32>, which: &[usize]) -> Result<Option<BTreeMap<Tap, Tensor>>> {
+        let rows: Vec<RowId> = which.iter().map(|s| self.rows[*s]).collect();
+        let mut made = BTreeMap::from([(Tap::AttnOut, Tensor::f32(vec![rows.len(), self.d], given))]);
+        // What it reads of the layer's first half.
+        let first = [Tap::HcAttnPost, Tap::HcAttnComb].map(|tap| self.tap(tap).map(|of| (tap, of)));
+        for (tap, of) in first.into_iter().flatten() {
+            let Some(of) = align::gather(&self.rows, of, &rows) else { return Ok(None) };
+            made.insert(tap, of.into_owned());
+        }
+        let Some(x) = align::gather(&self.x.rows, &self.x.data, &rows) else { return Ok(None) };
+        // The streams that enter, until the last op writes those that leave.
+        made.insert(Tap::Out, x.into_owned());
+        for op in SECOND_HALF {
+            let Some(written) = self.run_rows(op, &made, &rows)? else { return Ok(None) };
+            made.extend(written);
+        }
+        Ok(Some(made))
+    }
+
+    /// `[n,D]`, `[n,D]`, `[n,hc,D]`: the error of attention, of the experts, and the rest, of these rows.
+    fn split(&self, theirs: &[f64], right: &[f64], ways: [&[f64]; 3], rows: &[usize]) -> [Vec<f64>; 3] {
         let width = self.hc * self.d;
         let mut all: [Vec<f64>; 3] = Default::default();
-        for s in 0..self.rows.len() {
+        for s in rows.iter().copied() {
             let e: Vec<f64> = (s * width..(s + 1) * width).map(|i| theirs[i] - right[i]).collect();
-            let (through, into) = self.ways([post, comb, post2], s);
+            let (through, into) = self.ways(ways, s);
             let parts = split(&e, &through, into);
             all.iter_mut().zip(parts).for_each(|(all, part)| all.extend(part));
         }
         all
+    }
+}
+
+/// Writes rows of a tensor: those that come in `rows`, to where `which` says.
+fn put(of: &mut Tensor, rows: &Tensor, which: &[usize]) {
+    fn copy<T: Copy>(to: &mut [T], from: &[T], which: &[usize]) {
+        let width = from.len() / which.len().max(1);
+        let places = which.iter().zip(from.chunks_exact(width.max(1)));
+        places.for_each(|(s, row)| to[s * width..(s + 1) * width].copy_from_slice(row));
+    }
+    match (&mut of.data, &rows.data) {
+        (Data::F32(to), Data::F32(from)) => copy(to, from, which),
+        (Data::F64(to), Data::F64(from)) => copy(to, from, which),
+        (Data::I64(to), Data::I64(from)) => copy(to, from, which),
+        (Data::U8(to), Data::U8(from)) => copy(to, from, which),
+        _ => {}
     }
 }
 
@@ -283,4 +364,9 @@ pub(super) fn wide(tensor: &Tensor) -> Option<Vec<f64>> {
 /// ‖row‖ by row.
 fn norms(values: &[f64], width: usize) -> Vec<f64> {
     values.chunks_exact(width.max(1)).map(norm).collect()
+}
+
+/// ‖error‖ over ‖golden‖ by row.
+fn off(error: &[f64], width: usize, size: &[f64]) -> Vec<f64> {
+    norms(error, width).iter().zip(size).map(|(e, size)| e / size.max(f64::MIN_POSITIVE)).collect()
 }
