@@ -13,39 +13,46 @@ use super::unmix::{Side, wide};
 use crate::decisions::router_score;
 use crate::{Result, align};
 
-/// A score so many standard deviations from the boundary is never exchanged: four of the difference of two noises.
-const SIGMAS: f64 = 4.0 * std::f64::consts::SQRT_2;
+/// A score so many standard deviations of the difference of two noises from the boundary is never exchanged.
+const SIGMAS: f64 = 4.0;
 /// Decisions of a row that are looked at, the nearest: of entries, and of experts, each of which costs a pass over all experts.
 const ENTRIES: usize = 12;
 const EXPERTS: usize = 4;
 
-/// Noise of the scores that decide.
+/// Noise of the scores that decide, by row and score.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Scores {
-    /// By row: of index scores, relative to the RMS of the row.
-    pub(super) entries: Vec<f64>,
-    /// By row: of what experts are chosen by.
-    pub(super) experts: Vec<f64>,
+    /// Of index scores, relative to the RMS of the row.
+    pub(super) entries: Vec<Vec<f64>>,
+    /// Of what experts are chosen by.
+    pub(super) experts: Vec<Vec<f64>>,
 }
 
-/// The noise of a row; none where it was not measured.
-fn of_row(noise: &[f64], s: usize) -> f64 {
-    noise.get(s).copied().unwrap_or(0.0)
+/// The noise of a score; none where it was not measured.
+fn of_score(noise: &[Vec<f64>], s: usize, i: usize) -> f64 {
+    noise.get(s).and_then(|row| row.get(i)).copied().unwrap_or(0.0)
 }
 
 /// Candidates of a choice whose place noise may change: `chosen` of `scores`, the nearest to the boundary first.
-pub(super) fn open(scores: &[f64], is_chosen: impl Fn(usize) -> bool, noise: f64, most: usize) -> Vec<usize> {
+pub(super) fn open(
+    scores: &[f64],
+    is_chosen: impl Fn(usize) -> bool,
+    noise: impl Fn(usize) -> f64,
+    most: usize,
+) -> Vec<usize> {
     let finite = |chosen: bool| {
         let is_chosen = &is_chosen;
-        (0..scores.len()).filter(move |i| is_chosen(*i) == chosen).map(|i| scores[i]).filter(|s| s.is_finite())
+        (0..scores.len()).filter(move |i| is_chosen(*i) == chosen && scores[*i].is_finite())
     };
-    let (last, best) = (finite(true).reduce(f64::min), finite(false).reduce(f64::max));
+    let last = finite(true).min_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    let best = finite(false).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     let (Some(last), Some(best)) = (last, best) else { return Vec::new() };
-    let far = |i: &usize| (scores[*i] - last).abs().min((scores[*i] - best).abs());
+    let far = |i: &usize| (scores[*i] - scores[last]).abs().min((scores[*i] - scores[best]).abs());
     // Across the boundary: a chosen one is as far as from the best that is left out.
-    let across = |i: &usize| if is_chosen(*i) { scores[*i] - best } else { last - scores[*i] };
-    let mut near: Vec<usize> =
-        (0..scores.len()).filter(|i| scores[*i].is_finite() && across(i) <= SIGMAS * noise).collect();
+    let across = |i: &usize| if is_chosen(*i) { scores[*i] - scores[best] } else { scores[last] - scores[*i] };
+    let other = |i: &usize| if is_chosen(*i) { best } else { last };
+    let is_near = |i: &usize| across(i) <= SIGMAS * noise(*i).hypot(noise(other(i)));
+    let mut near: Vec<usize> = (0..scores.len()).filter(|i| scores[*i].is_finite() && is_near(i)).collect();
     near.sort_by(|a, b| across(a).total_cmp(&across(b)).then(far(a).total_cmp(&far(b))));
     near.truncate(most);
     near
@@ -82,7 +89,8 @@ pub(super) fn entries(side: &Side<'_>) -> Result<Option<Entries>> {
             return (Vec::new(), sure);
         };
         let (sum, n) = scores.iter().filter(|v| v.is_finite()).fold((0.0, 0u32), |(s, n), v| (s + v * v, n + 1));
-        let noise = of_row(&side.scores().entries, s) * (sum / f64::from(n.max(1))).sqrt();
+        let rms = (sum / f64::from(n.max(1))).sqrt();
+        let noise = |i: usize| rms * of_score(&side.scores().entries, s, i);
         let open = open(scores, |i| chosen[i] != 0, noise, ENTRIES);
         sure.retain(|i| !open.contains(i));
         sure.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -145,7 +153,7 @@ pub(super) fn experts(side: &Side<'_>, made: &BTreeMap<Tap, Tensor>) -> Result<O
         open(
             &scores[s * all..(s + 1) * all],
             |e| chosen.contains(&(e as i64)),
-            of_row(&side.scores().experts, s),
+            |e| of_score(&side.scores().experts, s, e),
             EXPERTS,
         )
     };

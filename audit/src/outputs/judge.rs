@@ -22,7 +22,10 @@ const POOR: f64 = 3.0;
 const SCALES: f64 = 2.0;
 
 /// Shares of rows that are beyond, and what their rows of the table are called.
-const QUANTILES: [(f64, &str); 2] = [(0.1, "tenth"), (0.5, "half")];
+const QUANTILES: [(f64, &str); 2] = [(0.1, TENTH), (0.5, "half")];
+const TENTH: &str = "tenth";
+/// A tenth of fewer than twice so many rows is one of them.
+const TEN: usize = 10;
 const WORST: &str = "worst";
 const GAIN: &str = "gain";
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
@@ -123,8 +126,10 @@ fn gains(branch: &Branch, scale: &OfBranch, rows: &[usize]) -> Vec<Gain> {
         dot(&inverse[i], &through).sqrt()
     };
     // What rounds to a grid errs along its value by the square of its relative error at most. Of parts that one op makes each
-    // has the branch's; of others the error may be one's alone.
-    let bias = |i: usize| if branch.is_one_op { scale.typical.powi(2) } else { noise / size[i].max(f64::MIN_POSITIVE) };
+    // has the branch's; of others, the experts, the error may be one's alone, and what goes through the bend of their gate errs
+    // by as much again.
+    let bias =
+        |i: usize| if branch.is_one_op { scale.typical.powi(2) } else { 2.0 * noise / size[i].max(f64::MIN_POSITIVE) };
     (0..n).map(|i| Gain { value: dot(&inverse[i], &right), noise: noise_of(i), bias: bias(i) }).collect()
 }
 
@@ -143,8 +148,8 @@ fn entry(branch: &Branch, scale: &OfBranch, rows: &[usize]) -> Option<(usize, f6
     far.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
 }
 
-/// Which statistic: place in [`TAPS`], phase, name.
-pub(super) type Name = (usize, Phase, &'static str);
+/// Which statistic: place in [`TAPS`], phase, name, and of a gain which part's.
+pub(super) type Name = (usize, Phase, &'static str, usize);
 
 /// One statistic of a branch in a phase.
 pub(super) struct Statistic {
@@ -176,7 +181,7 @@ pub(super) fn statistics(
         for phase in PHASES {
             let mine: Vec<usize> = (0..phases.len()).filter(|s| phases[*s] == phase).collect();
             let n = (mine.len(), mine.len() * branch.width);
-            let new = |part, value, at| Statistic { name: (b, phase, part), value, bias: 0.0, unit: 1.0, n, at };
+            let new = |part, value, at| Statistic { name: (b, phase, part, 0), value, bias: 0.0, unit: 1.0, n, at };
             let furthest = |of: &mut dyn Iterator<Item = usize>| of.max_by(|a, b| each[*a].total_cmp(&each[*b]));
             let Some(worst) = furthest(&mut mine.iter().copied()) else { continue };
             let is_clear = |s: &usize| scale.is_clear(branch, *s) || each[*s].is_nan();
@@ -190,9 +195,10 @@ pub(super) fn statistics(
                 let last = (entry + 1) * ratio - 1;
                 out.push(new("entry", z.abs(), rows.iter().position(|r| r.pos as usize == last)));
             }
-            for g in gains(branch, scale, &mine) {
+            for (part, g) in gains(branch, scale, &mine).into_iter().enumerate() {
                 let new = new(GAIN, g.value.abs() / g.noise, None);
-                out.push(Statistic { bias: g.bias / g.noise, unit: g.noise, ..new });
+                let name = (b, phase, GAIN, part);
+                out.push(Statistic { name, bias: g.bias / g.noise, unit: g.noise, ..new });
             }
         }
     }
@@ -274,8 +280,8 @@ impl Statistic {
     /// the noise of the draws that of a right candidate may be.
     pub(super) fn judged(&self, of: &Draws, draws: usize, factor: f64) -> Option<(Judged, f64)> {
         let [furthest, chance] = *of.reaches.get(&draws)?.get(&self.name)?;
-        // See SCALES.
-        let own = if self.name.2 == WORST && TAPS[self.name.0] != Tap::AttnOut { SCALES } else { 1.0 };
+        let is_one_row = self.name.2 == WORST || (self.name.2 == TENTH && self.n.0 < 2 * TEN);
+        let own = if is_one_row && TAPS[self.name.0] != Tap::AttnOut { SCALES } else { 1.0 };
         let near = factor * (own * furthest + self.bias);
         let far = near.max(factor * (own * chance / DERIVED + self.bias));
         let judged = match self.value {
@@ -304,12 +310,12 @@ pub(super) fn rows(
     of: &Draws,
     (draws, factor): (usize, f64),
 ) -> Vec<TapRow> {
-    let mut nearest: BTreeMap<Name, (f64, TapRow)> = BTreeMap::new();
+    let mut nearest: BTreeMap<(usize, Phase, &str), (f64, TapRow)> = BTreeMap::new();
     for f in found {
         let Some((_, limit)) = f.judged(of, draws, factor) else { continue };
-        let (tap, phase, part) = (TAPS[f.name.0], f.name.1, f.name.2);
+        let (b, phase, part, _) = f.name;
         let ratio = if f.value.is_nan() { f64::INFINITY } else { f.value / limit };
-        if nearest.get(&f.name).is_some_and(|(other, _)| *other >= ratio) {
+        if nearest.get(&(b, phase, part)).is_some_and(|(other, _)| *other >= ratio) {
             continue;
         }
         let row = TapRow {
@@ -321,9 +327,9 @@ pub(super) fn rows(
             tolerance: Some(limit * f.unit),
             basis: "noise lanes".to_string(),
             max_abs_position: f.at.map(|s| u64::from(rows[s].pos)),
-            ..place.row(Site::layer(l, tap), phase)
+            ..place.row(Site::layer(l, TAPS[b]), phase)
         };
-        nearest.insert(f.name, (ratio, row));
+        nearest.insert((b, phase, part), (ratio, row));
     }
     nearest.into_values().map(|(_, row)| row).collect()
 }

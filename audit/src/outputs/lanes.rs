@@ -174,33 +174,37 @@ impl Visitor for Drawn<'_> {
     }
 }
 
-/// Noise of deciding scores over all draws, by row: its own, or the median row's where that is more.
+/// Noise of deciding scores over all draws, by row and score: its own, its row's, or the median row's, whichever is most.
 fn scores((l, seq): (u16, u32), facts: &LayerFacts, on_x: &Recorder, kept: &[Recorder]) -> Scores {
     let noise = |tap: Tap, is_relative: bool| {
-        let get = |from: &Recorder| from.get(Site::layer(l, tap), seq).map(|r| r.tensor.clone());
-        let right = get(on_x)?;
-        let width = right.width().max(1);
-        let mut all = vec![(0.0, 0.0); right.rows()];
+        let get = |from: &Recorder| {
+            let tensor = &from.get(Site::layer(l, tap), seq)?.tensor;
+            let score = |v: &f32| if is_relative { f64::from(*v) } else { router_score(f64::from(*v)) };
+            Some((tensor.width().max(1), tensor.as_f32(tap.name()).ok()?.iter().map(score).collect::<Vec<f64>>()))
+        };
+        let (width, right) = get(on_x)?;
+        let mut squares = vec![0.0; right.len()];
         for kept in kept {
-            let tensor = get(kept)?;
-            let (right, noisy) = (right.as_f32(tap.name()).ok()?, tensor.as_f32(tap.name()).ok()?);
-            let score = |v: f32| if is_relative { f64::from(v) } else { router_score(f64::from(v)) };
-            for ((a, b), all) in right.chunks_exact(width).zip(noisy.chunks_exact(width)).zip(&mut all) {
-                let both = a.iter().zip(b).filter(|(a, b)| a.is_finite() && b.is_finite());
-                let (mut d, mut size, mut n) = (0.0, 0.0, 0u32);
-                for (a, b) in both {
-                    let (a, b) = (score(*a), score(*b));
-                    (d, size, n) = (d + (a - b).powi(2), size + a * a, n + 1);
-                }
-                let over = if is_relative { size } else { f64::from(n) };
-                *all = (all.0 + d, all.1 + over);
+            let (_, noisy) = get(kept).filter(|(_, noisy)| noisy.len() == right.len())?;
+            for ((a, b), square) in right.iter().zip(&noisy).zip(&mut squares) {
+                *square += if a.is_finite() && b.is_finite() { (a - b).powi(2) } else { 0.0 };
             }
         }
-        let rows: Vec<f64> = all.iter().map(|(d, over)| if *over > 0.0 { (d / over).sqrt() } else { 0.0 }).collect();
-        let mut sorted: Vec<f64> = rows.iter().copied().filter(|v| *v > 0.0).collect();
+        let draws = kept.len().max(1) as f64;
+        let of_row = |(right, squares): (&[f64], &[f64])| {
+            let finite = || right.iter().filter(|v| v.is_finite());
+            let n = finite().count().max(1) as f64;
+            let rms = if is_relative { (finite().map(|v| v * v).sum::<f64>() / n).sqrt() } else { 1.0 };
+            let of = |square: f64| if rms > 0.0 { (square / draws).sqrt() / rms } else { 0.0 };
+            (of(squares.iter().sum::<f64>() / n), squares.iter().map(|square| of(*square)).collect())
+        };
+        let rows: Vec<(f64, Vec<f64>)> =
+            right.chunks_exact(width).zip(squares.chunks_exact(width)).map(of_row).collect();
+        let mut sorted: Vec<f64> = rows.iter().map(|(row, _)| *row).filter(|v| *v > 0.0).collect();
         sorted.sort_by(f64::total_cmp);
         let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-        Some(rows.into_iter().map(|v| v.max(typical)).collect())
+        let most = |(row, own): (f64, Vec<f64>)| own.into_iter().map(|v| v.max(row).max(typical)).collect();
+        Some(rows.into_iter().map(most).collect())
     };
     let entries = if facts.selects_entries { noise(Tap::AttnIndexScore, true) } else { None };
     let experts = if facts.hash_routing { None } else { noise(Tap::FfnRouterLogits, false) };

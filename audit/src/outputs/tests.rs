@@ -45,12 +45,14 @@ fn an_inverse_undoes_its_matrix_and_a_singular_one_has_none() {
 fn decisions_are_open_as_far_as_noise_reaches() {
     let scores = [5.0, 3.0, 2.9, 1.0, f64::NEG_INFINITY];
     let chosen = |i: usize| i < 2;
-    assert!(open(&scores, chosen, 0.0, 9).is_empty());
+    assert!(open(&scores, chosen, |_| 0.0, 9).is_empty());
     // 0.1 apart: each within 4 sqrt(2) of 0.02.
-    assert_eq!(open(&scores, chosen, 0.02, 9), [1, 2]);
-    assert_eq!(open(&scores, chosen, 0.36, 9).len(), 3, "1.0 is 2.0 under the last chosen one");
-    assert_eq!(open(&scores, chosen, 0.36, 1).len(), 1, "the nearest alone");
-    assert!(open(&scores[..2], chosen, 9.0, 9).is_empty(), "without a choice nothing is open");
+    assert_eq!(open(&scores, chosen, |_| 0.02, 9), [1, 2]);
+    assert_eq!(open(&scores, chosen, |_| 0.36, 9).len(), 3, "1.0 is 2.0 under the last chosen one");
+    assert_eq!(open(&scores, chosen, |_| 0.36, 1).len(), 1, "the nearest alone");
+    // 1.0 alone is noisy: 4 times 0.5 reach over the 2.0.
+    assert_eq!(open(&scores, chosen, |i| if i == 3 { 0.51 } else { 0.0 }, 9), [3]);
+    assert!(open(&scores[..2], chosen, |_| 9.0, 9).is_empty(), "without a choice nothing is open");
 }
 
 /// Draws that have these values of one statistic.
@@ -63,7 +65,7 @@ fn drawn(name: Name, values: &[f64]) -> Draws {
 
 #[test]
 fn a_statistic_passes_near_the_draws_fails_beyond_chance_and_asks_for_more_between() {
-    let name = (0, Phase::Prefill, "tenth");
+    let name = (0, Phase::Prefill, "tenth", 0);
     let judged = |value: f64, of: &Draws, n: usize| Statistic::made(name, value).judged(of, n, 1.5).unwrap();
     // All alike: 1.5 times the furthest is all there is.
     let alike = drawn(name, &[1.25; 12]);
@@ -79,7 +81,10 @@ fn a_statistic_passes_near_the_draws_fails_beyond_chance_and_asks_for_more_betwe
     assert!((limit - 8.8367).abs() < 1e-3, "{limit}");
     assert!(judged(3.0, &scattered, 24).1 < limit, "more of the same draws say more");
     assert_eq!(judged(8.9, &scattered, 12).0, Judged::Fails);
-    assert!(Statistic::made((1, Phase::Prefill, "tenth"), 9.0).judged(&scattered, 12, 1.5).is_none(), "none was drawn");
+    assert!(
+        Statistic::made((1, Phase::Prefill, "tenth", 0), 9.0).judged(&scattered, 12, 1.5).is_none(),
+        "none was drawn"
+    );
 }
 
 /// A branch of 40 rows of one value part (1, 0), which err by `error` across it.
@@ -107,8 +112,8 @@ fn no_single_row_carries_a_gain_and_what_all_rows_have_does() {
     let scale = Scale::of(&[&right, &right]);
     let gain = |of: Branch| {
         let all = statistics(&[of, nothing(), nothing()], &scale, &[Phase::Prefill; 40], &[], 1);
-        let draws = drawn((0, Phase::Prefill, "gain"), &[1.0; 24]);
-        let gain = all.into_iter().find(|s| s.name == (0, Phase::Prefill, "gain")).unwrap();
+        let draws = drawn((0, Phase::Prefill, "gain", 0), &[1.0; 24]);
+        let gain = all.into_iter().find(|s| s.name == (0, Phase::Prefill, "gain", 0)).unwrap();
         gain.judged(&draws, 24, 1.5).unwrap().0
     };
     assert_eq!(gain(branch(wave)), Judged::Passes);

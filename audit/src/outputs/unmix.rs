@@ -24,6 +24,9 @@ const SECOND_HALF: [Op; 8] = [
 const PASSES: usize = 5;
 /// A correction of so little of a row is none: less than one rounding to bf16.
 const SETTLED: f64 = 1e-3;
+/// The sine under which two ways into the streams are taken for one: such a row says nothing of either branch. What follows from
+/// a wrong share of one there is as large as noise, and the solution is another one.
+const PARALLEL: f64 = 0.1;
 /// Groups of heads whose gains are told apart, at most.
 const GROUPS: usize = 8;
 
@@ -168,11 +171,11 @@ impl<'a> Side<'a> {
         let (d, wide_d) = (self.d, self.hc * self.d);
         let all: Vec<usize> = (0..self.rows.len()).collect();
         let [mut error, mut own, mut rest] = self.split(&theirs, &right, [&post, &comb, &post2], &all);
+        let is_parallel: Vec<bool> = all.iter().map(|s| self.sine([&post, &comb, &post2], *s) < PARALLEL).collect();
         // Golden's second half on what attention seems to have given: what is left is the experts' alone. The coefficients
         // follow from attention too, so what a row gave is solved for again, with those that follow, until it stays.
         let mut made: BTreeMap<Tap, Tensor> = BTreeMap::new();
-        let mut before = norms(&error, d);
-        let (size, mut is_lost) = (norms(&attn, d), vec![false; all.len()]);
+        let (size, mut least) = (norms(&attn, d), vec![f64::INFINITY; all.len()]);
         let mut moving = all;
         for pass in 1..=PASSES {
             let of_row = |s: &usize| (*s * d..(*s + 1) * d).map(|i| (attn[i] + error[i]) as f32);
@@ -188,24 +191,26 @@ impl<'a> Side<'a> {
             let ways = [&pick(&post, self.hc)[..], &comb, &post2];
             let rows: Vec<usize> = (0..moving.len()).collect();
             let [more, of_experts, of_rest] = self.split(&pick(&theirs, wide_d), &right, ways, &rows);
-            let mut still = Vec::new();
+            let (mut still, mut taken) = (Vec::new(), Vec::new());
             for (n, s) in moving.iter().copied().enumerate() {
-                let more = &more[n * d..(n + 1) * d];
+                let (more, left) = (&more[n * d..(n + 1) * d], &of_rest[n * wide_d..(n + 1) * wide_d]);
+                // What leaves more than before explains less.
+                if norm(left) >= least[s] {
+                    continue;
+                }
+                least[s] = norm(left);
+                taken.push((n, s));
                 error[s * d..(s + 1) * d].iter_mut().zip(more).for_each(|(e, more)| *e += more);
                 own[s * d..(s + 1) * d].copy_from_slice(&of_experts[n * d..(n + 1) * d]);
-                rest[s * wide_d..(s + 1) * wide_d].copy_from_slice(&of_rest[n * wide_d..(n + 1) * wide_d]);
-                let left = norm(more);
-                if left > SETTLED * size[s] {
+                rest[s * wide_d..(s + 1) * wide_d].copy_from_slice(left);
+                if norm(more) > SETTLED * size[s] {
                     still.push(s);
-                    // A row whose corrections don't shrink has no solution near the first one.
-                    is_lost[s] = pass == PASSES && 2.0 * left > before[s];
                 }
-                before[s] = left;
             }
             if pass == 1 {
                 made = half;
             } else {
-                half.iter().for_each(|(tap, rows)| made.get_mut(tap).into_iter().for_each(|of| put(of, rows, &moving)));
+                half.iter().for_each(|(tap, rows)| made.get_mut(tap).into_iter().for_each(|of| put(of, rows, &taken)));
             }
             moving = still;
             if moving.is_empty() {
@@ -217,7 +222,7 @@ impl<'a> Side<'a> {
         let [Some(right), Some(comb), Some(post2), Some(ffn), Some(routed), Some(shared)] = taps.map(of) else {
             return Ok(None);
         };
-        let mut blur = self.blur([&post, &comb, &post2], is_lost.into_iter());
+        let mut blur = self.blur([&post, &comb, &post2], is_parallel.into_iter());
         let mut heads = self.heads.clone();
         for values in heads.iter_mut().chain([&mut error]) {
             values.chunks_exact_mut(self.d).zip(&self.entries.open).for_each(|(row, basis)| remove(row, basis));
@@ -279,20 +284,26 @@ impl<'a> Side<'a> {
         Ok(Some([attention, experts, rest]))
     }
 
-    /// By branch and row: how much of an error of the streams passes for the branch's. What is nearly parallel is hardly told
-    /// apart, what is lost not at all.
+    /// The sine of the angle between the two ways of row `s`.
+    fn sine(&self, ways: [&[f64]; 3], s: usize) -> f64 {
+        let (c, p) = self.ways(ways, s);
+        let (cc, cp, pp) = (dot(&c, &c), dot(&c, p), dot(p, p));
+        ((cc * pp - cp * cp).max(0.0) / (cc * pp)).sqrt()
+    }
+
+    /// By branch and row: how much of an error of the streams passes for the branch's. Of what is nearly parallel all.
     fn blur(
         &self,
         [post, comb, post2]: [&[f64]; 3],
-        is_lost: impl Iterator<Item = bool>,
+        is_parallel: impl Iterator<Item = bool>,
     ) -> std::array::IntoIter<Vec<f64>, 3> {
         let mut all: [Vec<f64>; 3] = Default::default();
-        for (s, is_lost) in is_lost.enumerate() {
+        for (s, is_parallel) in is_parallel.enumerate() {
             let (c, p) = self.ways([post, comb, post2], s);
             let (cc, cp, pp) = (dot(&c, &c), dot(&c, p), dot(p, p));
             let det = (cc * pp - cp * cp).max(0.0);
             let of = [(pp / det).sqrt(), (cc / det).sqrt(), 1.0];
-            all.iter_mut().zip(of).for_each(|(all, of)| all.push(if is_lost { f64::INFINITY } else { of }));
+            all.iter_mut().zip(of).for_each(|(all, of)| all.push(if is_parallel { f64::INFINITY } else { of }));
         }
         all.into_iter()
     }
@@ -340,18 +351,18 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Writes rows of a tensor: those that come in `rows`, to where `which` says.
-fn put(of: &mut Tensor, rows: &Tensor, which: &[usize]) {
-    fn copy<T: Copy>(to: &mut [T], from: &[T], which: &[usize]) {
-        let width = from.len() / which.len().max(1);
-        let places = which.iter().zip(from.chunks_exact(width.max(1)));
-        places.for_each(|(s, row)| to[s * width..(s + 1) * width].copy_from_slice(row));
+/// Writes rows of a tensor: of each pair the first of `rows`, to where the second says.
+fn put(of: &mut Tensor, rows: &Tensor, which: &[(usize, usize)]) {
+    fn copy<T: Copy>(to: &mut [T], from: &[T], width: usize, which: &[(usize, usize)]) {
+        let row = |s: usize| s * width..(s + 1) * width;
+        which.iter().for_each(|(n, s)| to[row(*s)].copy_from_slice(&from[row(*n)]));
     }
+    let width = rows.width();
     match (&mut of.data, &rows.data) {
-        (Data::F32(to), Data::F32(from)) => copy(to, from, which),
-        (Data::F64(to), Data::F64(from)) => copy(to, from, which),
-        (Data::I64(to), Data::I64(from)) => copy(to, from, which),
-        (Data::U8(to), Data::U8(from)) => copy(to, from, which),
+        (Data::F32(to), Data::F32(from)) => copy(to, from, width, which),
+        (Data::F64(to), Data::F64(from)) => copy(to, from, width, which),
+        (Data::I64(to), Data::I64(from)) => copy(to, from, width, which),
+        (Data::U8(to), Data::U8(from)) => copy(to, from, width, which),
         _ => {}
     }
 }
