@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use karat_bundle::{TapRow, student_quantile};
 use karat_diff::tolerance::DERIVED;
-use karat_seam::{Phase, RowId, Site, Tap};
+use karat_seam::{Phase, RowId, Site};
 
 use super::linear::{dot, inverse};
 use super::unmix::{Branch, Branches, TAPS};
@@ -18,7 +18,8 @@ const CHANCE: f64 = 0.002;
 /// A row whose noise is so many times the median row's is not told apart well: the branches are nearly parallel there.
 const POOR: f64 = 3.0;
 /// Experts round what they are given with a scale of the row's own: its place between two powers of two makes one row's error up
-/// to twice another's, and noise has the typical one. What no branch can make is of second order in it.
+/// to twice another's, and all its values err alike by it, along a gain; noise has the typical one, value by value. What no
+/// branch can make is of second order in it.
 const SCALES: f64 = 2.0;
 
 /// Shares of rows that are beyond, and what their rows of the table are called.
@@ -26,6 +27,8 @@ const QUANTILES: [(f64, &str); 2] = [(0.1, TENTH), (0.5, "half")];
 const TENTH: &str = "tenth";
 /// A tenth of fewer than twice so many rows is one of them.
 const TEN: usize = 10;
+/// Attention's place in [`TAPS`].
+const ATTENTION: usize = 0;
 const WORST: &str = "worst";
 const GAIN: &str = "gain";
 const PHASES: [Phase; 2] = [Phase::Prefill, Phase::Decode];
@@ -280,8 +283,9 @@ impl Statistic {
     /// the noise of the draws that of a right candidate may be.
     pub(super) fn judged(&self, of: &Draws, draws: usize, factor: f64) -> Option<(Judged, f64)> {
         let [furthest, chance] = *of.reaches.get(&draws)?.get(&self.name)?;
-        let is_one_row = self.name.2 == WORST || (self.name.2 == TENTH && self.n.0 < 2 * TEN);
-        let own = if is_one_row && TAPS[self.name.0] != Tap::AttnOut { SCALES } else { 1.0 };
+        let (b, _, part, _) = self.name;
+        let is_one_row = part == WORST || (part == TENTH && self.n.0 < 2 * TEN);
+        let own = if b != ATTENTION && (is_one_row || part == GAIN) { SCALES } else { 1.0 };
         let near = factor * (own * furthest + self.bias);
         let far = near.max(factor * (own * chance / DERIVED + self.bias));
         let judged = match self.value {
