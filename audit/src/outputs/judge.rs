@@ -267,6 +267,20 @@ fn reach(draws: &[f64], is_gain: bool, chance: f64) -> Option<Reach> {
     Some([furthest, far])
 }
 
+/// How many times the noise of the draws that of a right candidate may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Factors {
+    pub(super) all: f64,
+    /// Of attention, by phase: what a plan's attention rounds may be untold, and the draws lack it then.
+    pub(super) attention: [f64; 2],
+}
+
+impl Factors {
+    fn of(&self, (b, phase, ..): Name) -> f64 {
+        if b == ATTENTION { self.attention[phase as usize] } else { self.all }
+    }
+}
+
 /// What became of a statistic beside the draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Judged {
@@ -279,13 +293,13 @@ pub(super) enum Judged {
 }
 
 impl Statistic {
-    /// Beside the first `draws`, and the limit that it has there; `None` for what can't be judged. `factor`: how many times
-    /// the noise of the draws that of a right candidate may be.
-    pub(super) fn judged(&self, of: &Draws, draws: usize, factor: f64) -> Option<(Judged, f64)> {
+    /// Beside the first `draws`, and the limit that it has there; `None` for what can't be judged.
+    pub(super) fn judged(&self, of: &Draws, draws: usize, factors: Factors) -> Option<(Judged, f64)> {
         let [furthest, chance] = *of.reaches.get(&draws)?.get(&self.name)?;
         let (b, _, part, _) = self.name;
         let is_one_row = part == WORST || (part == TENTH && self.n.0 < 2 * TEN);
         let own = if b != ATTENTION && (is_one_row || part == GAIN) { SCALES } else { 1.0 };
+        let factor = factors.of(self.name);
         let near = factor * (own * furthest + self.bias);
         let far = near.max(factor * (own * chance / DERIVED + self.bias));
         let judged = match self.value {
@@ -312,11 +326,11 @@ pub(super) fn rows(
     rows: &[RowId],
     found: &[Statistic],
     of: &Draws,
-    (draws, factor): (usize, f64),
+    (draws, factors): (usize, Factors),
 ) -> Vec<TapRow> {
     let mut nearest: BTreeMap<(usize, Phase, &str), (f64, TapRow)> = BTreeMap::new();
     for f in found {
-        let Some((_, limit)) = f.judged(of, draws, factor) else { continue };
+        let Some((_, limit)) = f.judged(of, draws, factors) else { continue };
         let (b, phase, part, _) = f.name;
         let ratio = if f.value.is_nan() { f64::INFINITY } else { f.value / limit };
         if nearest.get(&(b, phase, part)).is_some_and(|(other, _)| *other >= ratio) {

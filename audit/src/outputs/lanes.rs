@@ -5,7 +5,7 @@ use karat_seam::{Block, Lane, Layer, Phase, Recorder, RowId, Site, Tap, TensorMu
 use rayon::prelude::*;
 
 use super::flips::Scores;
-use super::judge::{self, Draws, Judged, Scale, Statistic};
+use super::judge::{self, Draws, Factors, Judged, Scale, Statistic};
 use super::unmix::{Branches, Side};
 use crate::decisions::router_score;
 use crate::derive::{self, Noise, Rules, Sizes};
@@ -27,7 +27,7 @@ pub(super) struct Noisy<'w, 'a, 'b> {
     facts: &'w LayerFacts,
     sizes: [Sizes; 2],
     /// Tolerances are so many times what the draws differ by among each other.
-    pub(super) factor: f64,
+    pub(super) factors: Factors,
     /// The first candidate that has the plan.
     first: usize,
 }
@@ -50,8 +50,11 @@ impl<'w, 'a, 'b> Noisy<'w, 'a, 'b> {
         (rules, first): (Rules<'_>, usize),
     ) -> Result<Self> {
         let sizes = derive::sizes(rules, (l, walk.blocks()), golden, on_x, walk.x.values()?)?;
-        let factor = if walk.setup.candidates[first].is_plan_known() { DERIVED } else { ROUNDINGS };
-        Ok(Self { walk, l, golden, on_x, facts, sizes, factor, first })
+        let all = if walk.setup.candidates[first].is_plan_known() { DERIVED } else { ROUNDINGS };
+        let attention =
+            [Phase::Prefill, Phase::Decode].map(|p| if rules.untold(p).is_empty() { all } else { ROUNDINGS });
+        let factors = Factors { all, attention };
+        Ok(Self { walk, l, golden, on_x, facts, sizes, factors, first })
     }
 
     /// What golden shows in these draws.
@@ -140,9 +143,9 @@ impl<'w, 'a, 'b> Noisy<'w, 'a, 'b> {
 }
 
 /// How many draws decide about these statistics: none is left between, or one has failed. `None` where more are needed.
-pub(super) fn decided(found: &[Statistic], of: &Draws, factor: f64) -> Option<usize> {
+pub(super) fn decided(found: &[Statistic], of: &Draws, factors: Factors) -> Option<usize> {
     let is_open = |draws: usize| {
-        let judged = || found.iter().filter_map(|f| f.judged(of, draws, factor)).map(|(judged, _)| judged);
+        let judged = || found.iter().filter_map(|f| f.judged(of, draws, factors)).map(|(judged, _)| judged);
         judged().any(|j| j == Judged::Undecided) && judged().all(|j| j != Judged::Fails)
     };
     // As many as a run of this candidate alone would have asked for: what others asked for changes nothing.

@@ -165,7 +165,7 @@ fn of_plan(
     let found = found.into_iter().filter_map(Result::transpose).collect::<Result<Vec<Of>>>()?;
     loop {
         let is_open = |seq: u32, null: &OfSequence<'_>| {
-            found.iter().any(|of| of.seq == seq && lanes::decided(&of.found, &null.draws, noisy.factor).is_none())
+            found.iter().any(|of| of.seq == seq && lanes::decided(&of.found, &null.draws, noisy.factors).is_none())
         };
         let mut open: Vec<(u32, &mut OfSequence<'_>)> =
             drawn.iter_mut().filter(|(seq, null)| is_open(**seq, null)).map(|(seq, null)| (*seq, null)).collect();
@@ -178,8 +178,8 @@ fn of_plan(
         let scenario = walk.setup.scenarios.get(of.seq as usize).map_or("", String::as_str);
         let sequence = &walk.setup.golden.requests().seqs[of.seq as usize].id;
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
-        let asked = lanes::decided(&of.found, draws, noisy.factor).unwrap_or(draws.len());
-        let rows = judge::rows(&place, l, &of.rows, &of.found, draws, (asked, noisy.factor));
+        let asked = lanes::decided(&of.found, draws, noisy.factors).unwrap_or(draws.len());
+        let rows = judge::rows(&place, l, &of.rows, &of.found, draws, (asked, noisy.factors));
         out.insert((of.i, of.seq), Apart { rows, open: of.open.clone() });
     }
     Ok(drawn.values().map(|of| of.draws.len() as u64).max().unwrap_or(0))

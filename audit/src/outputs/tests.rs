@@ -1,7 +1,7 @@
 use karat_seam::Phase;
 
 use super::flips::open;
-use super::judge::{Draws, Judged, Name, Scale, Statistic, statistics};
+use super::judge::{Draws, Factors, Judged, Name, Scale, Statistic, statistics};
 use super::linear::{basis, dot, inverse, norm, remove, split};
 use super::unmix::Branch;
 
@@ -55,6 +55,8 @@ fn decisions_are_open_as_far_as_noise_reaches() {
     assert!(open(&scores[..2], chosen, |_| 9.0, 9).is_empty(), "without a choice nothing is open");
 }
 
+const FACTORS: Factors = Factors { all: 1.5, attention: [1.5, 4.0] };
+
 /// Draws that have these values of one statistic.
 fn drawn(name: Name, values: &[f64]) -> Draws {
     let mut draws = Draws::new(200);
@@ -66,7 +68,7 @@ fn drawn(name: Name, values: &[f64]) -> Draws {
 #[test]
 fn a_statistic_passes_near_the_draws_fails_beyond_chance_and_asks_for_more_between() {
     let name = (0, Phase::Prefill, "tenth", 0);
-    let judged = |value: f64, of: &Draws, n: usize| Statistic::made(name, value).judged(of, n, 1.5).unwrap();
+    let judged = |value: f64, of: &Draws, n: usize| Statistic::made(name, value).judged(of, n, FACTORS).unwrap();
     // All alike: 1.5 times the furthest is all there is.
     let alike = drawn(name, &[1.25; 12]);
     assert_eq!(judged(1.87, &alike, 12), (Judged::Passes, 1.875));
@@ -82,7 +84,7 @@ fn a_statistic_passes_near_the_draws_fails_beyond_chance_and_asks_for_more_betwe
     assert!(judged(3.0, &scattered, 24).1 < limit, "more of the same draws say more");
     assert_eq!(judged(8.9, &scattered, 12).0, Judged::Fails);
     assert!(
-        Statistic::made((1, Phase::Prefill, "tenth", 0), 9.0).judged(&scattered, 12, 1.5).is_none(),
+        Statistic::made((1, Phase::Prefill, "tenth", 0), 9.0).judged(&scattered, 12, FACTORS).is_none(),
         "none was drawn"
     );
 }
@@ -114,7 +116,7 @@ fn no_single_row_carries_a_gain_and_what_all_rows_have_does() {
         let all = statistics(&[of, nothing(), nothing()], &scale, &[Phase::Prefill; 40], &[], 1);
         let draws = drawn((0, Phase::Prefill, "gain", 0), &[1.0; 24]);
         let gain = all.into_iter().find(|s| s.name == (0, Phase::Prefill, "gain", 0)).unwrap();
-        gain.judged(&draws, 24, 1.5).unwrap().0
+        gain.judged(&draws, 24, FACTORS).unwrap().0
     };
     assert_eq!(gain(branch(wave)), Judged::Passes);
     // One row that is 5 times its size off would move a plain mean by 5 / 40 = 0.125: 79 standard deviations of 0.01 / sqrt(40).
