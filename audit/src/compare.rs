@@ -1,6 +1,6 @@
 //! One numeric tap of one sequence: rows of `taps.csv`, one a phase and part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use karat_bundle::TapRow;
 use karat_diff::tolerance::{Measure, effective_rows};
@@ -40,6 +40,8 @@ pub(crate) struct Context<'a> {
     pub(crate) input: &'a BTreeMap<Phase, Sums>,
     /// What the roundings of the candidate's plan cost in this block, where that was derived.
     pub(crate) predicted: Option<&'a Predicted>,
+    /// Positions that are not judged by this tap: what the candidate decided there is not known, and noise may change it.
+    pub(crate) open: Option<&'a BTreeSet<u32>>,
 }
 
 impl Context<'_> {
@@ -192,13 +194,31 @@ impl Numbers<'_> {
     }
 
     fn gate(&self, row: &mut TapRow, at: &Context<'_>, site: Site, phase: Phase, moments: &Moments) {
+        // Streams whose decisions nobody knows are judged by what they are taken apart into.
+        if site.tap == Tap::Out && at.open.is_some() {
+            return;
+        }
         let noise = self.noise.as_ref().map(|n| Metrics::of(&n.class(phase as u32)));
         let floor = |measure: Measure| noise.as_ref().map(|n| measure.of(n));
         let tolerance = predict::tolerance(at.candidate.claims, site.tap, phase, &at.candidate.patches, floor);
-        let value = tolerance.measure.of(&Metrics::of(moments));
+        let is_judged = |row: &RowId| at.open.is_none_or(|open| !open.contains(&row.pos));
+        let of_phase = || self.rows.iter().zip(self.phases).enumerate().filter(|(_, (_, p))| **p == phase);
+        let judged: Vec<usize> = of_phase().filter(|(_, (row, _))| is_judged(row)).map(|(s, _)| s).collect();
+        if judged.is_empty() {
+            return;
+        }
+        let metrics = Metrics::of(moments);
+        let value = match tolerance.measure {
+            Measure::RelL2 if metrics.nonfinite == 0 && judged.len() < of_phase().count() => {
+                let of = |of: fn(&Sums) -> f64| judged.iter().map(|s| of(&self.measured.rows[*s])).sum::<f64>();
+                let (error, size) = (of(|s| s.dd), of(|s| s.xx));
+                if error == 0.0 { 0.0 } else { (error / size).sqrt() }
+            }
+            measure => measure.of(&metrics),
+        };
         row.gate = tolerance.measure.name().to_string();
         row.value = Some(value);
-        let mine = self.rows.iter().zip(self.phases).filter(|(_, p)| **p == phase).map(|(row, _)| row);
+        let mine = judged.iter().map(|s| &self.rows[*s]);
         let free = predict::free_values(site.tap, row.n / row.rows.max(1));
         let derived = at.predicted.and_then(|p| p.over(site.tap, mine));
         let derived = derived.map(|(error, rows)| (error, effective_rows(rows, free)));
@@ -209,10 +229,8 @@ impl Numbers<'_> {
             _ => tolerance,
         };
         // Index scores are sums of signed products: what is left of one that cancels keeps the errors of all its terms. A
-        // patched path pays what stock's roundings cost too, or as much for others. Streams whose decisions nobody knows have
-        // those in them that noise changes.
-        let is_free = at.predicted.is_some_and(Predicted::is_free);
-        let tolerance = match derived.filter(|_| is_free || site.tap == Tap::AttnIndexScore) {
+        // patched path pays what stock's roundings cost too, or as much for others.
+        let tolerance = match derived.filter(|_| site.tap == Tap::AttnIndexScore) {
             Some((derived, rows)) => tolerance.raised(derived, rows),
             None => tolerance,
         };

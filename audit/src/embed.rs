@@ -58,8 +58,8 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         record.count(&before, candidate.calls());
         let mut on_x2 = Recorder::all();
         on_x2.taps.clone_from(&golden.taps);
-        let lanes = Lanes { on_x: &golden, on_x2: &[(i, on_x2)].into(), floor: None, predicted: None, nulls: None };
-        record.part.extend(compare_block(walk, i, Block::Embed, &lanes)?);
+        let lanes = Lanes { on_x: &golden, on_x2: &[(i, on_x2)].into(), floor: None, predicted: None, apart: None };
+        record.part.extend(compare_block(walk, i, Block::Embed, &lanes, &|_| None)?);
         walk.out.wall[2] += start.elapsed().as_secs_f64();
         all.push(Made { i, next, record });
     }

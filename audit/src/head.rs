@@ -55,9 +55,9 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
         let floor = if missing.contains(&0) { run_floor(walk)? } else { None };
         let start = Instant::now();
         let lanes =
-            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, nulls: None };
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, apart: None };
         let all = missing.par_iter();
-        let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, *i, Block::Head, &lanes)).collect();
+        let parts: Vec<Result<Part>> = all.map(|i| compare_block(walk, *i, Block::Head, &lanes, &|_| None)).collect();
         for (made, part) in made.iter_mut().zip(parts) {
             made.record.part.extend(part?);
             if let Some(on_x2) = golden.on_x2.get(&made.i) {
@@ -110,7 +110,8 @@ pub(crate) fn injected_flips(walk: &Walk<'_, '_>, block: Block, i: usize, on_x2:
     for (seq, sequence) in setup.golden.requests().seqs.iter().enumerate() {
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
-        let at = Context { candidate, place: &place, ratio: None, input: &BTreeMap::new(), predicted: None };
+        let at =
+            Context { candidate, place: &place, ratio: None, input: &BTreeMap::new(), predicted: None, open: None };
         part.taps.extend(head_flips::rows(&at, (block, seq as u32), on_x2, &walk.runners[i].seen)?);
     }
     Ok(part)

@@ -1,6 +1,6 @@
 //! One layer of the lockstep loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use karat_bundle::DerivationRow;
@@ -14,7 +14,7 @@ use crate::derive::{self, Derived};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
-use crate::outputs::{self, Nulls};
+use crate::outputs::{self, Apart};
 use crate::part::Part;
 use crate::pass::{self, Group, input};
 use crate::place::{self, Place};
@@ -56,14 +56,14 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let key = known.golden_key();
         let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
-        let nulls = Nulls::make(walk, l, resident.as_deref(), &golden.on_x, &facts, &missing)?;
+        let apart = outputs::apart(walk, l, resident.as_deref(), (&golden.on_x, &golden.on_x2), &facts, &missing)?;
         let start = Instant::now();
         let lanes = Lanes {
             on_x: &golden.on_x,
             on_x2: &golden.on_x2,
             floor: floor.as_ref(),
             predicted: Some(&predicted),
-            nulls: Some(&nulls),
+            apart: Some(&apart),
         };
         let keep = || {
             let next = golden.next.map(|next| Flow::made(setup, next));
@@ -211,8 +211,8 @@ pub(crate) struct Lanes<'a> {
     pub(crate) floor: Option<&'a Recorder>,
     /// What the plans' roundings cost in this block.
     pub(crate) predicted: Option<&'a Derived>,
-    /// What right candidates that show nothing but the streams look like.
-    pub(crate) nulls: Option<&'a Nulls>,
+    /// By candidate and sequence: the streams of those that don't show what they decided, taken apart.
+    pub(crate) apart: Option<&'a BTreeMap<(usize, u32), Apart>>,
 }
 
 /// Compares the candidates in layer `l`, several at a time: none needs what another leaves.
@@ -242,12 +242,14 @@ fn compare_candidate(
     lanes: &Lanes<'_>,
     sides: &BTreeMap<usize, Sides>,
 ) -> Result<Part> {
-    let mut part = compare_block(walk, i, Block::Layer(l), lanes)?;
+    let setup = walk.setup;
+    let apart = |seq: u32| lanes.apart.and_then(|apart| apart.get(&(i, seq)));
+    let open = |seq: u32| apart(seq).map(|apart| &apart.open);
+    let mut part = compare_block(walk, i, Block::Layer(l), lanes, &open)?;
     if i == 0 {
         part.derivations.extend(derivations(walk, lanes));
     }
     let (Some(on_x2), Some(golden)) = (lanes.on_x2.get(&i), golden) else { return Ok(part) };
-    let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let seen = &walk.runners[i].seen;
     let own = walk.runners[i].x.as_ref().map(Flow::values).transpose()?;
@@ -257,17 +259,14 @@ fn compare_candidate(
         let scenario = setup.scenarios.get(seq).map_or("", String::as_str);
         let place = Place { candidate, scenario, sequence: &sequence.id, layers: walk.blocks() };
         let (ratio, input, predicted) = (facts.ratio, &BTreeMap::new(), lanes.predicted.and_then(|p| p.of(i)));
-        let at = Context { candidate, place: &place, ratio, input, predicted };
+        let at = Context { candidate, place: &place, ratio, input, predicted, open: None };
         let (rows, flips) = decisions::compare(&at, (l, seq as u32), golden, on_x2, seen, facts)?;
         let wanted = |tap: &str| Tap::from_name(tap).is_some_and(|tap| walk.admits(Site::layer(l, tap)));
         part.taps.extend(rows.into_iter().filter(|r| wanted(&r.tap)));
         part.flips.extend(flips);
         let mut own = decisions::own(&at, (l, seq as u32), golden, seen, facts)?;
         own.extend(own_ops::rows(&at, golden, (l, seq as u32), &x, seen)?);
-        let null = lanes.nulls.and_then(|nulls| nulls.of(i)).zip(walk.runners[i].x_golden_rows.as_ref());
-        if let Some((null, x)) = null.filter(|_| outputs::is_bare(seen, l, seq as u32)) {
-            own.extend(outputs::rows(&at, golden, (l, seq as u32), facts, x, on_x2, seen, null)?);
-        }
+        own.extend(apart(seq as u32).iter().flat_map(|apart| apart.rows.iter().cloned()));
         own.extend(sides.iter().flat_map(|(side, sides)| sides.rows(&at, side, (l, seq as u32))));
         own.sort_by_key(|row| row.order);
         part.taps.extend(own.into_iter().filter(|r| wanted(&r.tap)));
@@ -295,8 +294,15 @@ pub(crate) fn derivations(walk: &Walk<'_, '_>, lanes: &Lanes<'_>) -> Vec<Derivat
     first.iter().flat_map(|p| &p.terms).map(named).collect()
 }
 
-/// Compares every numeric tap of a block that candidate `i` showed.
-pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: &Lanes<'_>) -> Result<Part> {
+/// Compares every numeric tap of a block that candidate `i` showed. `open`: positions of a sequence at which nobody knows what
+/// it decided, and noise may have changed that.
+pub(crate) fn compare_block<'o>(
+    walk: &Walk<'_, '_>,
+    i: usize,
+    block: Block,
+    lanes: &Lanes<'_>,
+    open: &dyn Fn(u32) -> Option<&'o BTreeSet<u32>>,
+) -> Result<Part> {
     let setup = walk.setup;
     let candidate = &setup.candidates[i];
     let ratio = match block {
@@ -322,11 +328,9 @@ pub(crate) fn compare_block(walk: &Walk<'_, '_>, i: usize, block: Block, lanes: 
         let scenario = setup.scenarios.get(seq as usize).map_or("", String::as_str);
         let sequence = &setup.golden.requests().seqs[seq as usize].id;
         let place = Place { candidate, scenario, sequence, layers: walk.blocks() };
-        // Of streams alone nobody knows the decisions: their noise has those that noise changes in it.
-        let free =
-            lanes.nulls.and_then(|nulls| nulls.of(i)).filter(|_| site.tap == Tap::Out && candidate.rules.is_some());
-        let predicted = free.map(|null| &null.predicted).or_else(|| lanes.predicted.and_then(|p| p.of(i)));
-        let at = Context { candidate, place: &place, ratio, input, predicted };
+        let predicted = lanes.predicted.and_then(|p| p.of(i));
+        let open = open(seq).filter(|_| outputs::follows_decisions(site.tap));
+        let at = Context { candidate, place: &place, ratio, input, predicted, open };
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let again = rerun::shown(walk, i, site, seq);
         let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), again, splittable };

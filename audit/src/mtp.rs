@@ -103,7 +103,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
         let predicted = derive::of_input(walk, i, &after, &golden.on_x, known.golden_key(), &missing)?;
         let start = Instant::now();
         let (floor, predicted) = (floor.as_ref(), Some(&predicted));
-        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor, predicted, nulls: None };
+        let lanes = Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor, predicted, apart: None };
         for Ran { i: n, before, streams, is_supported } in ran {
             rerun::block(walk, n, not_state(), |path, lanes| {
                 let next = next(lanes)?;
@@ -119,7 +119,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
             if n == 0 {
                 record.part.derivations.extend(derivations(walk, &lanes));
             }
-            record.part.extend(compare_block(walk, n, block, &lanes)?);
+            record.part.extend(compare_block(walk, n, block, &lanes, &|_| None)?);
             let next = streams.map(|streams| Flow::made(setup, streams));
             record.next = next.as_ref().map(|flow| flow.hash);
             record.count(&before, candidate.calls());
@@ -167,7 +167,7 @@ fn head(walk: &mut Walk<'_, '_>, i: u16, able: &[usize], steps: &mut Steps<'_>) 
         let floor = floor(walk, &missing, |path, lanes| path.mtp_head(i, lanes).map(|_| ()))?;
         let start = Instant::now();
         let lanes =
-            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, nulls: None };
+            Lanes { on_x: &golden.on_x, on_x2: &golden.on_x2, floor: floor.as_ref(), predicted: None, apart: None };
         for Ran { i: n, before, is_supported, .. } in ran {
             rerun::block(walk, n, Recorder::all(), |path, lanes| path.mtp_head(i, lanes).map(|_| ()))?;
             let candidate = &setup.candidates[n];
@@ -176,7 +176,7 @@ fn head(walk: &mut Walk<'_, '_>, i: u16, able: &[usize], steps: &mut Steps<'_>) 
                 let who = candidate.path.name();
                 record.part.notes.push(format!("{who}: no mtp.{i}.logits: what the block drafts is not judged"));
             }
-            record.part.extend(compare_block(walk, n, block, &lanes)?);
+            record.part.extend(compare_block(walk, n, block, &lanes, &|_| None)?);
             if let Some(on_x2) = golden.on_x2.get(&n) {
                 record.part.extend(injected_flips(walk, block, n, on_x2)?);
             }

@@ -20,6 +20,7 @@ mod write;
 
 pub use cell::{BadCell, Cell};
 pub use error::{Error, Result};
+pub use judge::stats::student_quantile;
 pub use judge::{Evidence, history_verdict, judge, row_verdict};
 pub use policy::{Date, Policy};
 pub use read::{read, read_table};

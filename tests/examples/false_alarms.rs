@@ -1,5 +1,6 @@
 //! How often the gate fails a run that is as it should be: `cargo run --release -p karat-tests --example false_alarms --
-//! [RUNS] [FIRST_SEED] [outputs]` (200 runs by default; `outputs`: of the candidate nothing is seen but what leaves each layer).
+//! [RUNS] [FIRST_SEED] [outputs [rows]]` (200 runs by default; `outputs`: of the candidate nothing is seen but what leaves each layer;
+//! `rows`: every judged row is printed with its value, its limit and what was derived).
 //! Every run has another model, other ids, turns, chunks and patches out of
 //! those that the committed table expects to pass, so that what the candidate computes differs from run to run. Prints the
 //! runs that fail with their reasons, the count, and the bound on the share that it supports; exits 1 with more than
@@ -118,6 +119,23 @@ fn by_outputs(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Report, usiz
     };
     let all = lockstep.run(&Quiet, &AtomicBool::new(false)).expect("a whole run");
     let taps: Vec<_> = all.taps.into_iter().filter(|r| r.patch_set == "patched").collect();
+    if std::env::args().any(|a| a == "rows") {
+        for r in taps.iter().filter(|r| r.tolerance.is_some()) {
+            let number = |v: Option<f64>| v.map_or("-".to_string(), |v| format!("{v:.5}"));
+            println!(
+                "{seed},{},{},{},{},{},{},{},{},{}",
+                r.layer,
+                r.sequence,
+                r.tap,
+                r.phase,
+                r.part,
+                r.rows,
+                number(r.value),
+                number(r.tolerance),
+                number(r.derived)
+            );
+        }
+    }
     let report = judge(&Evidence { taps: &taps, ..Evidence::default() }, &Policy::default());
     (subject, report, taps.iter().filter(|r| r.tolerance.is_some()).count())
 }
@@ -136,7 +154,8 @@ fn run(seed: u64, checkpoint: &Arc<Checkpoint>) -> (Subject, Bundle) {
 
 fn main() -> ExitCode {
     let is_poor = std::env::args().any(|a| a == "outputs");
-    let mut args = std::env::args().skip(1).filter(|a| a != "outputs").map(|a| a.parse::<u64>().expect("a number"));
+    let mut args =
+        std::env::args().skip(1).filter(|a| a != "outputs" && a != "rows").map(|a| a.parse::<u64>().expect("a number"));
     let (runs, first) = (args.next().unwrap_or(200), args.next().unwrap_or(1));
     let models: Vec<Arc<Checkpoint>> = (0..MODELS)
         .map(|seed| Arc::new(Checkpoint::from_memory("mini", new_model(Geometry::Mini, seed)).expect("a model")))

@@ -42,6 +42,13 @@ impl Visitor for Scaled<'_> {
 
 /// The verdict on an engine with an op that is off by a factor, of which only layer outputs were recorded.
 fn judged(at: Site, by: f32, patches: Option<&[&str]>) -> Bundle {
+    // `layers.*.out` would be attn.out and ffn.out too.
+    let names: Vec<String> = (0..4).map(|l| format!("layers.{l}.out")).collect();
+    recorded(&names.join(","), (at, by), patches)
+}
+
+/// As [`judged`], with the taps of a pattern.
+fn recorded(only: &str, (at, by): (Site, f32), patches: Option<&[&str]>) -> Bundle {
     let (place, checkpoint) = (tempfile::tempdir().unwrap(), model());
     let ids: Vec<u32> = (0..180u32).map(|i| (i * 31 + i * i * 7 + 5) % 500).collect();
     let requests = Requests { seqs: vec![Sequence::prompt("a", ids)] };
@@ -49,9 +56,7 @@ fn judged(at: Site, by: f32, patches: Option<&[&str]>) -> Bundle {
     let path = Optimized::new(checkpoint.clone(), requests.clone(), plan, 2).unwrap();
     let header =
         Header { model: ModelId::new(checkpoint.config_sha256(), checkpoint.weights_sha256()), ..Header::default() };
-    // `layers.*.out` would be attn.out and ffn.out too.
-    let names: Vec<String> = (0..path.blocks().layers).map(|l| format!("layers.{l}.out")).collect();
-    let only = TapGlob::new(&names.join(",")).unwrap();
+    let only = TapGlob::new(only).unwrap();
     let mut writer = TraceWriter::create(&place.path().join("t"), &requests, header, only, Order::Any).unwrap();
     let mut see = Scaled { at, by, writer: &mut writer };
     let mut x = path.embed(&mut see).unwrap();
@@ -93,4 +98,19 @@ fn layer_outputs_alone_tell_layer_and_branch() {
     // Nobody said which patches ran: four times the profile's own noise passes, and half as much again does not.
     assert_eq!(first(&judged(routed, 1.0, None)), None);
     assert_eq!(first(&judged(routed, 1.5, None)), Some(("2".into(), "ffn.out".into())));
+}
+
+#[test]
+fn outputs_of_branches_without_decisions_are_judged_where_none_is_open() {
+    let pattern = "layers.*.out";
+    let right = recorded(pattern, (Site::layer(2, Tap::FfnRouted), 1.0), Some(&PATCHES));
+    let of = |bundle: &Bundle, tap: &str| bundle.taps.iter().filter(|r| r.tap == tap && r.part.is_empty()).count();
+    assert!(of(&right, "attn.out") > 0 && of(&right, "ffn.out") > 0, "the pattern admits the branches' outputs");
+    assert!(right.taps.iter().all(|r| r.tap != "attn.selected" && r.tap != "ffn.idx"), "and no decision");
+    assert_eq!(right.verdict.verdict, Verdict::Pass, "{:?}", right.verdict.reasons);
+    let right = recorded(pattern, (Site::layer(2, Tap::FfnRouted), 1.0), None);
+    assert_eq!(right.verdict.verdict, Verdict::Pass, "{:?}", right.verdict.reasons);
+    let wrong = recorded(pattern, (Site::layer(2, Tap::FfnRouted), 1.5), Some(&PATCHES));
+    let first = wrong.verdict.first_bad.as_ref().map(|b| (b.layer.as_str(), b.tap.as_str()));
+    assert_eq!(first, Some(("2", "ffn.out")), "{:?}", wrong.verdict.reasons);
 }

@@ -14,7 +14,6 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karat_bundle::DerivationRow;
@@ -88,7 +87,6 @@ pub(crate) struct Predicted {
     /// The roundings at each tap, in prefill, and in decode where that has others.
     pub(crate) terms: Vec<Term>,
     decode: Option<Vec<Term>>,
-    is_free: bool,
 }
 
 /// One rounding at one tap.
@@ -112,21 +110,6 @@ impl Predicted {
         }
         let carry = if fourth > 0.0 { noise * noise / fourth } else { 1.0 };
         (size > 0.0).then(|| ((noise / size).sqrt(), carry))
-    }
-
-    /// Nothing yet, of golden with free decisions.
-    pub(crate) fn free() -> Self {
-        Self { is_free: true, ..Self::default() }
-    }
-
-    /// True where noise could change decisions: what is off is more than roundings alone cost.
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_free
-    }
-
-    /// Keeps what a tap of a sequence is off by, row by row.
-    pub(crate) fn put(&mut self, tap: Tap, seq: u32, rows: BTreeMap<u32, Squares>) {
-        Arc::make_mut(&mut self.rows).insert((tap, seq), rows);
     }
 
     /// True for a tap whose op rounds nothing but its result, and that once, to bf16.
@@ -157,7 +140,7 @@ impl Predicted {
         let kept = Some(from.bytes()?.try_into().ok()?);
         let terms = read_terms(&mut from)?;
         let decode = if from.byte()? != 0 { Some(read_terms(&mut from)?) } else { None };
-        from.is_done().then_some(Self { rows: Arc::default(), kept, terms, decode, is_free: false })
+        from.is_done().then_some(Self { rows: Arc::default(), kept, terms, decode })
     }
 }
 
@@ -234,7 +217,7 @@ pub(crate) fn of(
             drop(lanes);
             Ok(see.into_iter().map(|see| see.seen).collect())
         })?;
-        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode, is_free: false };
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
         Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
 }
@@ -289,7 +272,7 @@ pub(crate) fn of_input(
             }
             Ok(all)
         })?;
-        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode, is_free: false };
+        let whole = |((terms, decode), (rows, kept))| Predicted { rows, kept, terms, decode };
         Ok(Some(made.into_iter().zip(left).map(whole).collect()))
     })
 }

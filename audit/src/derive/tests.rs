@@ -97,7 +97,6 @@ fn what_was_derived_reads_back_and_half_of_it_does_not() {
         kept: Some([7; 32]),
         terms: vec![term("own", 1.0, 1.7e-3), Term { seq: Some(4), ..term("own", 1.0, 1e-3) }],
         decode: Some(vec![term("spread", 2.0, 1e-2)]),
-        ..Predicted::default()
     };
     let bytes = all.write(&[7; 32]);
     assert_eq!(Predicted::read(&bytes), Some(Predicted { rows: Arc::default(), ..all.clone() }));

@@ -6,46 +6,53 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Op, Tap, Tensor};
+use karat_seam::{Op, RowId, Tap, Tensor};
 
 use super::linear::{basis, remove};
 use super::unmix::{Side, wide};
-use crate::Result;
 use crate::decisions::router_score;
+use crate::{Result, align};
 
-/// A score so many standard deviations from the boundary is never exchanged: four of the difference of two noises.
-const SIGMAS: f64 = 4.0 * std::f64::consts::SQRT_2;
+/// A score so many standard deviations of the difference of two noises from the boundary is never exchanged.
+const SIGMAS: f64 = 4.0;
 /// Decisions of a row that are looked at, the nearest: of entries, and of experts, each of which costs a pass over all experts.
 const ENTRIES: usize = 12;
 const EXPERTS: usize = 4;
 
-/// Noise of the scores that decide.
+/// Noise of the scores that decide, by row and score.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Scores {
-    /// By row: of index scores, relative to the RMS of the row.
-    pub(super) entries: Vec<f64>,
-    /// By row: of what experts are chosen by.
-    pub(super) experts: Vec<f64>,
+    /// Of index scores, relative to the RMS of the row.
+    pub(super) entries: Vec<Vec<f64>>,
+    /// Of what experts are chosen by.
+    pub(super) experts: Vec<Vec<f64>>,
 }
 
-/// The noise of a row; none where it was not measured.
-fn of_row(noise: &[f64], s: usize) -> f64 {
-    noise.get(s).copied().unwrap_or(0.0)
+/// The noise of a score; none where it was not measured.
+fn of_score(noise: &[Vec<f64>], s: usize, i: usize) -> f64 {
+    noise.get(s).and_then(|row| row.get(i)).copied().unwrap_or(0.0)
 }
 
 /// Candidates of a choice whose place noise may change: `chosen` of `scores`, the nearest to the boundary first.
-pub(super) fn open(scores: &[f64], is_chosen: impl Fn(usize) -> bool, noise: f64, most: usize) -> Vec<usize> {
+pub(super) fn open(
+    scores: &[f64],
+    is_chosen: impl Fn(usize) -> bool,
+    noise: impl Fn(usize) -> f64,
+    most: usize,
+) -> Vec<usize> {
     let finite = |chosen: bool| {
         let is_chosen = &is_chosen;
-        (0..scores.len()).filter(move |i| is_chosen(*i) == chosen).map(|i| scores[i]).filter(|s| s.is_finite())
+        (0..scores.len()).filter(move |i| is_chosen(*i) == chosen && scores[*i].is_finite())
     };
-    let (last, best) = (finite(true).reduce(f64::min), finite(false).reduce(f64::max));
+    let last = finite(true).min_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    let best = finite(false).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     let (Some(last), Some(best)) = (last, best) else { return Vec::new() };
-    let far = |i: &usize| (scores[*i] - last).abs().min((scores[*i] - best).abs());
+    let far = |i: &usize| (scores[*i] - scores[last]).abs().min((scores[*i] - scores[best]).abs());
     // Across the boundary: a chosen one is as far as from the best that is left out.
-    let across = |i: &usize| if is_chosen(*i) { scores[*i] - best } else { last - scores[*i] };
-    let mut near: Vec<usize> =
-        (0..scores.len()).filter(|i| scores[*i].is_finite() && across(i) <= SIGMAS * noise).collect();
+    let across = |i: &usize| if is_chosen(*i) { scores[*i] - scores[best] } else { scores[last] - scores[*i] };
+    let other = |i: &usize| if is_chosen(*i) { best } else { last };
+    let is_near = |i: &usize| across(i) <= SIGMAS * noise(*i).hypot(noise(other(i)));
+    let mut near: Vec<usize> = (0..scores.len()).filter(|i| scores[*i].is_finite() && is_near(i)).collect();
     near.sort_by(|a, b| across(a).total_cmp(&across(b)).then(far(a).total_cmp(&far(b))));
     near.truncate(most);
     near
@@ -82,7 +89,8 @@ pub(super) fn entries(side: &Side<'_>) -> Result<Option<Entries>> {
             return (Vec::new(), sure);
         };
         let (sum, n) = scores.iter().filter(|v| v.is_finite()).fold((0.0, 0u32), |(s, n), v| (s + v * v, n + 1));
-        let noise = of_row(&side.scores().entries, s) * (sum / f64::from(n.max(1))).sqrt();
+        let rms = (sum / f64::from(n.max(1))).sqrt();
+        let noise = |i: usize| rms * of_score(&side.scores().entries, s, i);
         let open = open(scores, |i| chosen[i] != 0, noise, ENTRIES);
         sure.retain(|i| !open.contains(i));
         sure.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -145,40 +153,49 @@ pub(super) fn experts(side: &Side<'_>, made: &BTreeMap<Tap, Tensor>) -> Result<O
         open(
             &scores[s * all..(s + 1) * all],
             |e| chosen.contains(&(e as i64)),
-            of_row(&side.scores().experts, s),
+            |e| of_score(&side.scores().experts, s, e),
             EXPERTS,
         )
     };
     let open: Vec<Vec<usize>> = (0..side.rows.len()).map(of_scores).collect();
     let most = open.iter().map(Vec::len).max().unwrap_or(0);
+    let which: Vec<usize> = (0..open.len()).filter(|s| !open[*s].is_empty()).collect();
+    let rows: Vec<RowId> = which.iter().map(|s| side.rows[*s]).collect();
+    let Some(x) = align::gather(&side.rows, x, &rows) else { return Ok(None) };
     // An expert alone with weight 1, one of each row at a time, and last those whose place is certain: a weight is a
     // share of the sum over all chosen ones, so an exchange scales them.
     for n in 0..=most {
-        let (mut idx, mut wt) = (chosen.to_vec(), vec![0.0; weights.len()]);
-        for (s, open) in open.iter().enumerate() {
-            let (idx, wt) = (&mut idx[s * k..(s + 1) * k], &mut wt[s * k..(s + 1) * k]);
+        let (mut all_idx, mut all_wt) = (Vec::new(), Vec::new());
+        for s in which.iter().copied() {
+            let (open, weights) = (&open[s], &weights[s * k..(s + 1) * k]);
+            let (mut idx, mut wt) = (chosen[s * k..(s + 1) * k].to_vec(), vec![0.0; k]);
             if n == most {
                 let certain = |e: i64| !open.contains(&(e as usize));
-                wt.copy_from_slice(&weights[s * k..(s + 1) * k]);
+                wt.copy_from_slice(weights);
                 wt.iter_mut().zip(idx.iter()).filter(|(_, e)| !certain(**e)).for_each(|(w, _)| *w = 0.0);
             } else if let Some(e) = open.get(n) {
                 let slot = idx.iter().position(|i| *i == *e as i64).unwrap_or(0);
                 idx[slot] = *e as i64;
                 wt[slot] = 1.0;
             }
+            all_idx.extend(idx);
+            all_wt.extend(wt);
+        }
+        if which.is_empty() {
+            break;
         }
         let operands = BTreeMap::from([
-            (Tap::FfnIn, x.clone()),
-            (Tap::FfnIdx, Tensor::i64(vec![side.rows.len(), k], idx)),
-            (Tap::FfnWt, Tensor::f32(vec![side.rows.len(), k], wt)),
+            (Tap::FfnIn, x.clone().into_owned()),
+            (Tap::FfnIdx, Tensor::i64(vec![rows.len(), k], all_idx)),
+            (Tap::FfnWt, Tensor::f32(vec![rows.len(), k], all_wt)),
         ]);
-        let Some(made) = side.run(Op::Experts, &operands)? else { return Ok(None) };
+        let Some(made) = side.run_rows(Op::Experts, &operands, &rows)? else { return Ok(None) };
         let Some(sum) = made.iter().find(|(tap, _)| *tap == Tap::FfnRouted).and_then(|(_, sum)| wide(sum)) else {
             return Ok(None);
         };
-        for (s, changes) in changes.iter_mut().enumerate() {
-            if n < open[s].len() || (n == most && !open[s].is_empty()) {
-                changes.push(sum[s * d..(s + 1) * d].to_vec());
+        for (row, s) in which.iter().copied().enumerate() {
+            if n < open[s].len() || n == most {
+                changes[s].push(sum[row * d..(row + 1) * d].to_vec());
             }
         }
     }

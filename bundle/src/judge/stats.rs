@@ -10,7 +10,7 @@ pub(crate) fn student_tail(t: f64, degrees: f64) -> f64 {
 }
 
 /// The t above which a share `p` (under a half) of Student's distribution lies.
-pub(crate) fn student_quantile(p: f64, degrees: f64) -> f64 {
+pub fn student_quantile(p: f64, degrees: f64) -> f64 {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     while student_tail(high, degrees) > p && high < 1e12 {
         high *= 2.0;
