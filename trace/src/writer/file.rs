@@ -14,10 +14,6 @@ use super::pieces::Pieces;
 /// Bytes of a block: larger than what any cache holds back, small beside a tensor.
 const BLOCK: usize = 1 << 20;
 
-/// Bytes from which on a file is on the disk when it is written. The system leaves what it is given in memory for half a minute
-/// and more, so that a dump would come to the disk after the run and not during it. Small files aren't worth the wait.
-const SYNCED: usize = 8 << 20;
-
 /// A file of these tensors; nothing is written over.
 pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     // Wide elements first: then every tensor is aligned for its element type.
@@ -45,9 +41,6 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
                 Data::I64(v) => put(&mut out, v, i64::to_le_bytes)?,
                 Data::U8(v) => out.write_all(v)?,
             }
-        }
-        if at >= SYNCED {
-            out.sync_data()?;
         }
         Ok(())
     };
