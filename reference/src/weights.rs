@@ -272,7 +272,7 @@ impl<T: Real> Experts<'_, T> {
         &self,
         ctx: Ctx<'_>,
         kept: Option<&OnceLock<Arc<[Packed<T>; N]>>>,
-        names: [String; N],
+        names: &[String; N],
         [n, k]: [usize; 2],
     ) -> Result<Matrices<'_, T, N>> {
         if let Some(held) = kept.and_then(OnceLock::get) {
@@ -280,13 +280,13 @@ impl<T: Real> Experts<'_, T> {
         }
         if kept.is_none() && (ctx.backend.is_none() || T::IS_WIDE) {
             let mut stored: Vec<Box<dyn Stored<T>>> = Vec::with_capacity(N);
-            for name in &names {
+            for name in names {
                 stored.push(Box::new(self.loader.stored(name, n, k)?));
             }
             return Ok(Matrices::Stored(stored));
         }
         let mut packed = [(); N].map(|()| Packed::default());
-        for (packed, name) in packed.iter_mut().zip(&names) {
+        for (packed, name) in packed.iter_mut().zip(names) {
             *packed = self.loader.linear(name, n, k)?;
         }
         let fresh = Arc::new(packed);
@@ -299,12 +299,12 @@ impl<T: Real> ExpertWeights<T> for Experts<'_, T> {
 
     fn up(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 2>> {
         let names = ["w1", "w3"].map(|w| format!("ffn.experts.{e}.{w}"));
-        self.load(ctx, self.up.get(e), names, [ctx.config.moe_intermediate_size, ctx.config.hidden_size])
+        self.load(ctx, self.up.get(e), &names, [ctx.config.moe_intermediate_size, ctx.config.hidden_size])
     }
 
     fn down(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 1>> {
         let names = [format!("ffn.experts.{e}.w2")];
-        self.load(ctx, self.down.get(e), names, [ctx.config.hidden_size, ctx.config.moe_intermediate_size])
+        self.load(ctx, self.down.get(e), &names, [ctx.config.hidden_size, ctx.config.moe_intermediate_size])
     }
 }
 

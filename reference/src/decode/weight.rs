@@ -138,9 +138,7 @@ impl<'a> Decoder<'a> {
             (Encoding::Plain, _) => {
                 codes.as_chunks::<4>().0.iter().fold(true, |finite, b| finite & f32::from_le_bytes(*b).is_finite())
             }
-            (Encoding::Fp8Block { .. }, _) => {
-                codes.iter().fold(true, |finite, code| finite & (code & 0x7F != 0x7F)) && scaled(448.0)
-            }
+            (Encoding::Fp8Block { .. }, _) => codes.iter().map(|code| code & 0x7F).max() < Some(0x7F) && scaled(448.0),
             (Encoding::Mxfp4 | Encoding::Nvfp4, _) => scaled(6.0),
         }
     }
