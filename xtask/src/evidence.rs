@@ -75,7 +75,7 @@ trait PartEvidence: serde::Serialize + Sized {
     fn against(&self) -> Result<Vec<String>>;
 
     /// The part of the suite, which is its folder's name too.
-    fn part(&self) -> &str;
+    fn part(&self) -> String;
 
     /// The device or host, as a file's name has it.
     fn host(&self) -> String;
@@ -95,8 +95,8 @@ impl PartEvidence for GoldenEvidence {
         Ok(self.faults()?)
     }
 
-    fn part(&self) -> &str {
-        "golden"
+    fn part(&self) -> String {
+        "golden".to_string()
     }
 
     fn host(&self) -> String {
@@ -119,8 +119,8 @@ impl PartEvidence for SpreadEvidence {
         Ok(self.faults()?)
     }
 
-    fn part(&self) -> &str {
-        "nccl"
+    fn part(&self) -> String {
+        "nccl".to_string()
     }
 
     fn host(&self) -> String {
@@ -146,8 +146,8 @@ impl PartEvidence for AuditEvidence {
         Ok(self.stale()?)
     }
 
-    fn part(&self) -> &str {
-        &self.part
+    fn part(&self) -> String {
+        self.part.clone()
     }
 
     fn host(&self) -> String {
@@ -170,8 +170,8 @@ fn add_part<T: PartEvidence>(folder: &Path, file: &Path) -> Result<()> {
         bail!("{} is no evidence of {}:\n  {}", file.display(), T::OF, against.join("\n  "));
     }
     let (part, name) = (evidence.part(), file_name(&evidence.host()));
-    std::fs::create_dir_all(folder.join(part))?;
-    std::fs::write(folder.join(part).join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
+    std::fs::create_dir_all(folder.join(&part))?;
+    std::fs::write(folder.join(&part).join(&name), serde_json::to_string_pretty(&evidence)? + "\n")?;
     println!("evidence: kernels/evidence/{part}/{name}: {}", evidence.said());
     Ok(())
 }
