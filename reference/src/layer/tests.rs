@@ -23,16 +23,23 @@ fn resident(file: &FilePath) -> usize {
     sum
 }
 
-#[test]
+/// A seeded model on disk: what deletes it, its folder, the file of its weights and how long that is.
 #[cfg(target_os = "linux")]
-fn a_layers_pages_go_with_the_layer() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().canonicalize().unwrap();
+fn written() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf, usize) {
+    let held = tempfile::tempdir().unwrap();
+    let folder = held.path().canonicalize().unwrap();
     for (name, bytes) in new_model(Geometry::Default, 1) {
         std::fs::write(folder.join(name), bytes).unwrap();
     }
     let file = folder.join("model.safetensors");
     let size = std::fs::metadata(&file).unwrap().len() as usize;
+    (held, folder, file, size)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_layers_pages_go_with_the_layer() {
+    let (_held, folder, file, size) = written();
     let open = || {
         let requests = Requests { seqs: vec![Sequence::prompt("a", (0..40).collect::<Vec<u32>>())] };
         Golden::new(Arc::new(Checkpoint::open(&folder).unwrap()), requests, Mode::F32, 1).unwrap()
@@ -71,13 +78,7 @@ fn a_layers_pages_go_with_the_layer() {
 #[test]
 #[cfg(target_os = "linux")]
 fn bytes_that_are_done_with_are_given_back_and_stay_what_they_are() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().canonicalize().unwrap();
-    for (name, bytes) in new_model(Geometry::Default, 1) {
-        std::fs::write(folder.join(name), bytes).unwrap();
-    }
-    let file = folder.join("model.safetensors");
-    let size = std::fs::metadata(&file).unwrap().len() as usize;
+    let (_held, folder, file, size) = written();
     let checkpoint = Checkpoint::open(&folder).unwrap();
     let tensors: Vec<&[u8]> = checkpoint
         .inventory()
