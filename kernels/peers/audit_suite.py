@@ -11,6 +11,7 @@ KARAT_SUITE_DRY=1 runs a few of them by contracts on the processor alone: the sc
 
 import csv
 import json
+import math
 import os
 import shutil
 import sys
@@ -77,6 +78,31 @@ def table(path):
         return list(csv.DictReader(file))
 
 
+def of_stock(rows):
+    """What stock errs, by tap (a part in brackets): the largest total, inherited and injected error, and the row that is nearest to its
+    tolerance, or farthest over it. Numbers that are none are counted."""
+    taps = {}
+    for row in rows:
+        if row["patch_set"] != "stock" or row["part"].startswith("kernel"):
+            continue
+        at = taps.setdefault(row["tap"] + (f" ({row['part']})" if row["part"] else ""), {"rows": 0, "values": 0})
+        at["rows"] += 1
+        at["values"] += int(row["n"] or 0)
+        for name in ("total", "inherited", "injected"):
+            found = number(row[name])
+            if found is None:
+                continue
+            if not math.isfinite(found):
+                at["not_finite"] = at.get("not_finite", 0) + 1
+            elif found >= at.get(name, 0.0):
+                at[name] = found
+        value, tolerance = number(row["value"]), number(row["tolerance"])
+        judged = value is not None and tolerance is not None and math.isfinite(value) and tolerance > 0
+        if judged and value / tolerance >= at.get("of_tolerance", 0.0):
+            at.update(of_tolerance=value / tolerance, worst=value, tolerance=tolerance)
+    return taps
+
+
 def bundle(folder):
     """What a bundle says of kernels: judged rows, the worst of each tap, every row over its tolerance."""
     with open(os.path.join(folder, "run.json")) as file:
@@ -107,7 +133,7 @@ def bundle(folder):
             at.update(of_tolerance=value / tolerance, worst=value, tolerance=tolerance)
     return {
         "verdict": verdict.get("verdict"), "reasons": verdict.get("reasons", []), "judged_rows": judged, "judged_values": values,
-        "failing": failing[:40], "failing_rows": len(failing), "taps": taps,
+        "failing": failing[:40], "failing_rows": len(failing), "taps": taps, "stock": of_stock(table(os.path.join(folder, "taps.csv"))),
         "patches": [{k: row[k] for k in ("patch", "state", "verdict", "measured_error")}
                     for row in table(os.path.join(folder, "patches.csv"))],
         "notes": [n for n in of_run.get("notes", []) if "kernel" in n or "probe" in n],
