@@ -161,6 +161,10 @@ impl Visitor for SketchWriter {
         if self.glob.admits(at) { Want::Read } else { Want::Skip }
     }
 
+    fn takes_few_rows(&self) -> bool {
+        true
+    }
+
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
