@@ -12,6 +12,7 @@
 mod columns;
 mod row;
 mod simd_row;
+mod there;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use karat_model::{Error, Result};
-use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, Visitor, Want};
+use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
 
 use crate::TapGlob;
 use crate::key::Key;
@@ -49,6 +50,8 @@ pub struct SketchWriter {
     block: Option<Block>,
     written: Vec<Block>,
     lines: BTreeMap<(Site, u32, u32), Lines>,
+    /// Lines that are computed where the rows lie.
+    waiting: there::Waiting,
 }
 
 impl SketchWriter {
@@ -65,6 +68,7 @@ impl SketchWriter {
             block: None,
             written: Vec::new(),
             lines: BTreeMap::new(),
+            waiting: there::Waiting::default(),
         })
     }
 
@@ -83,6 +87,7 @@ impl SketchWriter {
 
     /// Hands the block over to be written.
     fn flush(&mut self) -> Result<()> {
+        self.arrived()?;
         let Some(block) = self.block.take() else { return Ok(()) };
         if self.written.contains(&block) {
             return Err(Error::input("a block came back after its file was written").found(file_name(block)));
@@ -163,8 +168,13 @@ impl Visitor for SketchWriter {
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
+        self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
     }
+    fn visit_there(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>, there: &dyn There) -> karat_seam::Result<()> {
+        if self.wait_for(at, rows, &tensor, there)? { Ok(()) } else { self.visit(at, rows, tensor) }
+    }
+
 }
 
 fn hashes(rows: usize) -> Lines {
