@@ -301,6 +301,9 @@ impl<T: Real> Call<'_, T> {
     /// Results `[S, tail...]` under the taps that the op writes, in graph order.
     fn out<'t>(&self, results: impl IntoIterator<Item = (impl AsRef<[usize]> + 't, impl Into<Made<T>>)>) -> Outputs {
         let writes = self.op.spec().writes.iter();
-        writes.zip(results).map(|(tap, (tail, values))| (*tap, self.one(tail.as_ref(), values.into().into_vec()))).collect()
+        writes
+            .zip(results)
+            .map(|(tap, (tail, values))| (*tap, self.one(tail.as_ref(), values.into().into_vec())))
+            .collect()
     }
 }

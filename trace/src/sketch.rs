@@ -12,9 +12,9 @@
 mod columns;
 mod row;
 mod simd_row;
-mod there;
 #[cfg(test)]
 mod tests;
+mod there;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -171,10 +171,15 @@ impl Visitor for SketchWriter {
         self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
     }
-    fn visit_there(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>, there: &dyn There) -> karat_seam::Result<()> {
+    fn visit_there(
+        &mut self,
+        at: Site,
+        rows: &[RowId],
+        tensor: TensorMut<'_>,
+        there: &dyn There,
+    ) -> karat_seam::Result<()> {
         if self.wait_for(at, rows, &tensor, there)? { Ok(()) } else { self.visit(at, rows, tensor) }
     }
-
 }
 
 fn hashes(rows: usize) -> Lines {

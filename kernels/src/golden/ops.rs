@@ -104,13 +104,7 @@ impl<R: Runner> Backend for Desk<R> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner).place(values)
     }
 
-    fn sketch(
-        &self,
-        place: Place,
-        values: Range<usize>,
-        rows: usize,
-        ragged: bool,
-    ) -> Result<Option<Box<dyn Later>>> {
+    fn sketch(&self, place: Place, values: Range<usize>, rows: usize, ragged: bool) -> Result<Option<Box<dyn Later>>> {
         if !self.room.lock().unwrap_or_else(PoisonError::into_inner).holds(place) || !self.runner.sketches() {
             return Ok(None);
         }

@@ -38,7 +38,13 @@ struct Task<'a, T> {
 }
 
 /// (o, lse) of rows at positions `first..first+S`.
-pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[T], first: usize) -> (Made<T>, Made<T>) {
+pub(crate) fn attend<T: Real>(
+    ctx: Ctx<'_>,
+    q: &[T],
+    keys: Keys<'_, T>,
+    sink: &[T],
+    first: usize,
+) -> (Made<T>, Made<T>) {
     let (heads, width) = (ctx.config.num_attention_heads, ctx.config.num_attention_heads * ctx.config.head_dim);
     if let Some((o, lse)) = ctx.there::<T, _>(|there| attend_there(there, ctx, q, keys, sink, first)) {
         return (ctx.made(o), ctx.made(lse));

@@ -159,7 +159,7 @@ fn pooling_follows_its_formula_in_any_pieces() {
         for piece in [14, 5, 3, 1] {
             let mut state = CompressorState::default();
             for (kvp, score) in kvp.chunks(piece * columns).zip(score.chunks(piece * columns)) {
-                let mut fresh = pool(ctx(&config), &w, &rope, &mut state, kvp, score);
+                let fresh = pool(ctx(&config), &w, &rope, &mut state, kvp, score);
                 state.entries.extend_from_slice(&fresh);
             }
             assert_eq!(state.entries.len(), want.len());
