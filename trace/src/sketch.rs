@@ -28,6 +28,7 @@ use crate::writer::{Behind, Folder, Pieces, file_name};
 use columns::{Columns, SKETCH_BYTES};
 
 pub use row::{RowSketch, SUMS};
+pub use there::told;
 
 /// What is kept of one tap of one sequence and pass.
 enum Lines {

@@ -75,8 +75,8 @@ impl SketchWriter {
     }
 }
 
-/// The message that an error of the seam carries.
-fn told(error: karat_seam::Error) -> Error {
+/// An error of the seam with the message that it carries.
+pub fn told(error: karat_seam::Error) -> Error {
     match error {
         karat_seam::Error::Source(source) => match source.downcast::<Error>() {
             Ok(model) => *model,

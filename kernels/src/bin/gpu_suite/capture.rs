@@ -15,7 +15,7 @@ use karat_reference::{Golden, Mode, Session};
 use karat_seam::{
     DataMut, Lane, Later, NoTaps, Path as _, Requests, RowId, Sequence, Site, TensorMut, There, Visitor, Want,
 };
-use karat_trace::{Header, ModelId, Order, RowSketch, SketchWriter, TapGlob, TraceWriter};
+use karat_trace::{Header, ModelId, Order, RowSketch, SketchWriter, TapGlob, TraceWriter, told};
 
 /// What the part is given.
 pub(crate) struct Part {
@@ -98,10 +98,6 @@ fn write(path: &Path, evidence: &CaptureEvidence) -> Result<()> {
 
 fn failed(what: &str, error: &std::io::Error) -> Error {
     Error::input(format!("{what}: {error}"))
-}
-
-fn told(error: karat_seam::Error) -> Error {
-    Error::input(error.to_string())
 }
 
 fn requests(checkpoint: &Checkpoint, n: usize) -> Requests {
@@ -318,13 +314,13 @@ impl Visitor for Step {
         there: &dyn There,
     ) -> karat_seam::Result<()> {
         let short = !at.tap.is_ragged() && tensor.data.len() <= 22 * rows.len();
-        if self.dump.is_none() && !short && !rows.is_empty() && !tensor.data.is_empty() {
-            if let Some(later) = there.sketch(rows.len(), at.tap.is_ragged())? {
-                self.begun.push(later);
-                return Ok(());
-            }
+        let counts = self.dump.is_none() && !short && !rows.is_empty() && !tensor.data.is_empty();
+        let begun = if counts { there.sketch(rows.len(), at.tap.is_ragged())? } else { None };
+        match begun {
+            Some(later) => self.begun.push(later),
+            None => self.visit(at, rows, tensor)?,
         }
-        self.visit(at, rows, tensor)
+        Ok(())
     }
 }
 
