@@ -24,6 +24,8 @@ pub struct BenchRow {
     pub drift: f64,
     /// Peers of the same run: name, microseconds, ours as a multiple of their speed.
     pub peers: Vec<(String, f64, f64)>,
+    /// The naive f32 counterpart at this shape, where the run looked at it.
+    pub naive: Option<Naive>,
     /// Of the run's copy rate.
     pub of_copy: Option<f64>,
     /// Of the run's mma.sync rate.
@@ -36,7 +38,21 @@ pub struct BenchRow {
     pub exact: Option<(String, f64, f64)>,
 }
 
+/// A naive f32 counterpart at a shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Naive {
+    /// Image.
+    pub image: String,
+    /// Microseconds, and ours as a multiple of its speed; or why it was not timed.
+    pub timed: Result<(f64, f64), String>,
+}
+
 impl BenchRow {
+    /// Microseconds of the naive counterpart and our multiple of its speed.
+    pub fn naive(&self) -> Option<(f64, f64)> {
+        self.naive.as_ref()?.timed.as_ref().ok().copied()
+    }
+
     /// The quickest peer and our multiple of its speed.
     pub fn quickest(&self) -> Option<&(String, f64, f64)> {
         self.peers.iter().min_by(|a, b| a.1.total_cmp(&b.1))
@@ -127,6 +143,12 @@ fn of(evidence: &Evidence, row: &SpeedRow) -> BenchRow {
         us,
         drift: if row.us_again.is_finite() { (row.us_again - row.us).abs() / us } else { 0.0 },
         peers,
+        naive: row.naive.as_ref().map(|naive| Naive {
+            image: naive.image.clone(),
+            timed: naive.mean().map(|theirs| (theirs, theirs / us)).ok_or_else(|| {
+                naive.skipped.clone().unwrap_or_else(|| "the file does not say why it was not timed".to_string())
+            }),
+        }),
         of_copy: ceiling("copy_tb_s").map(|c| row.tb_s * row.us / us / c),
         of_mma: ceiling("mma_tflop_s").map(|c| row.tflop_s * row.us / us / c),
         error: correct.map(|c| c.worst),

@@ -111,6 +111,41 @@ pub struct SpeedRow {
     pub tflop_s: f64,
     /// Peers' microseconds by name, same shape, same run, between our two.
     pub peers: BTreeMap<String, f64>,
+    /// The naive f32 counterpart at the same shape; none in files of runs that didn't look at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naive: Option<NaiveSpeed>,
+}
+
+/// Speed of a naive f32 counterpart: one thread an output, measured after each of our two measurements.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NaiveSpeed {
+    /// Image.
+    pub image: String,
+    /// Microseconds an execution: median of graph replays, as many as fit into a bound on its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us: Option<f64>,
+    /// The same, measured a second time after the peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us_again: Option<f64>,
+    /// Executions behind the first of them.
+    #[serde(default)]
+    pub executions: u64,
+    /// Why it wasn't timed at this shape.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+impl NaiveSpeed {
+    /// Nothing measured yet.
+    pub fn of(image: &str) -> Self {
+        Self { image: image.to_string(), ..Self::default() }
+    }
+
+    /// The mean of both measurements, microseconds.
+    pub fn mean(&self) -> Option<f64> {
+        Some(self.us_again.map_or(self.us?, |again| f64::midpoint(self.us.unwrap_or(again), again)))
+    }
 }
 
 impl Evidence {
@@ -127,6 +162,18 @@ impl Evidence {
             return Err(Error::input("is evidence of another format").at(path.display()).expected(1).found(it.format));
         }
         Ok(it)
+    }
+
+    /// Writes a file, under another name until it is whole.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let failed = |e: String| Error::input(format!("the evidence cannot be written: {e}")).at(path.display());
+        let text = serde_json::to_string_pretty(self).map_err(|e| failed(e.to_string()))? + "\n";
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path)).map_err(|e| failed(e.to_string()))
     }
 
     /// True if every row holds its bound and no output was bad.
@@ -174,6 +221,21 @@ pub fn stale(list: &List, evidence: &Evidence) -> Result<Vec<String>> {
     for row in &evidence.images {
         if !list.images.iter().any(|image| image.name == row.image) {
             out.push(format!("{}: is in the evidence and no longer in the list", row.image));
+        }
+    }
+    for row in &evidence.speed {
+        let Some(naive) = &row.naive else { continue };
+        let place = format!("{} at {}", naive.image, row.shape);
+        if !list
+            .images
+            .iter()
+            .any(|image| image.name == naive.image && image.source.starts_with("reference/") && !image.golden)
+        {
+            out.push(format!("{place}: is no naive counterpart of the list"));
+        }
+        let timed = [naive.us, naive.us_again].map(|us| us.is_some_and(|us| us.is_finite() && us > 0.0));
+        if timed != [naive.skipped.is_none(); 2] || (naive.executions > 0) != timed[0] {
+            out.push(format!("{place}: is neither timed twice nor skipped with a reason"));
         }
     }
     for row in evidence.correctness.iter().filter(|row| row.bad > 0 || row.cases == 0 || row.worst > row.bound) {

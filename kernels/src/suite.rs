@@ -1,7 +1,8 @@
-//! Every kernel on a GPU: correctness against the naive counterparts and f64, speed beside the device's own ceilings and beside
+//! Every kernel on a GPU: correctness against the naive counterparts and f64, speed beside these, the device's own ceilings and
 //! PyTorch, into one evidence file. It needs a driver, a pack and, for the peers, Python with torch. `gpu_suite` runs all of it,
 //! `karat bench` fewer seeds of it.
 
+mod asked;
 mod cases;
 mod compressor;
 mod exact;
@@ -10,6 +11,7 @@ mod index;
 mod mhc;
 mod mla;
 mod moe;
+mod naive;
 mod numbers;
 mod peers;
 mod timing;
@@ -23,6 +25,7 @@ use karat_model::Result;
 use crate::cuda::{Device, Loader};
 use crate::evidence::{CorrectnessRow, Evidence, ImageRow, Place, SpeedRow};
 use crate::pack::Pack;
+pub use asked::Asked;
 use peers::Peers;
 
 /// What every part of the suite needs.
@@ -30,6 +33,7 @@ pub struct Suite {
     device: Device,
     loader: Loader,
     peers: Peers,
+    naive: naive::Counterparts,
     /// What was measured so far.
     pub evidence: Evidence,
     seeds: u64,
@@ -100,7 +104,7 @@ impl Suite {
             correctness: Vec::new(),
             speed: Vec::new(),
         };
-        Ok(Self { device, loader, peers, evidence, seeds })
+        Ok(Self { device, loader, peers, naive: naive::Counterparts::default(), evidence, seeds })
     }
 
     /// Runs the parts whose names `wants` admits and shows each; gives the names of those that failed. A part that fails leaves those

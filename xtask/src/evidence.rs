@@ -54,8 +54,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
             complain(file, &evidence)?;
             let name = file_name(&evidence.device.name);
             std::fs::create_dir_all(&folder)?;
-            let text = serde_json::to_string_pretty(&evidence)? + "\n";
-            std::fs::write(folder.join(&name), text)?;
+            evidence.write(&folder.join(&name))?;
             println!("evidence: kernels/evidence/{name}");
             Ok(())
         }
@@ -243,12 +242,13 @@ fn check(folder: &Path) -> Result<()> {
         let evidence = Evidence::read(file)?;
         complain(file, &evidence)?;
         println!(
-            "evidence: {} of {}: {} images, {} rows of correctness, {} of speed",
+            "evidence: {} of {}: {} images, {} rows of correctness, {} of speed, {} of these beside the naive counterpart",
             evidence.device.name,
             evidence.date,
             evidence.images.len(),
             evidence.correctness.len(),
-            evidence.speed.len()
+            evidence.speed.len(),
+            evidence.speed.iter().filter(|row| row.naive.as_ref().is_some_and(|naive| naive.us.is_some())).count()
         );
     }
     check_part::<GoldenEvidence>(folder, "golden")?;

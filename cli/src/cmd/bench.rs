@@ -69,15 +69,17 @@ pub(crate) fn run(args: &Bench, globals: Globals) -> Result<u8> {
 #[cfg(feature = "cuda")]
 fn measure(args: &Bench, globals: Globals) -> Result<(Evidence, Vec<String>)> {
     use karat_kernels::cuda::Device;
-    use karat_kernels::pack::Pack;
-    use karat_kernels::suite::{Part, Suite, part_names};
+    use karat_kernels::suite::{Asked, Part, Suite, part_names};
+    let Some(pack) = &args.pack else {
+        return Err(Failure::usage(
+            "karat bench: --pack DIR is needed, what `cargo xtask kernels build` made; --evidence FILE needs no GPU",
+        ));
+    };
+    let pack = Asked { pack, peers: args.peers.as_deref(), out: args.out.as_deref() }.check()?;
     let device =
         Device::open().map_err(|e| Failure::usage(format!("karat bench: {e}; --evidence FILE needs no GPU")))?;
-    let Some(pack) = &args.pack else {
-        return Err(Failure::usage("karat bench: --pack DIR is needed, what `cargo xtask kernels build` made"));
-    };
     let date = super::gate::now().to_string();
-    let mut suite = Suite::new(device, Pack::open(pack)?, args.peers.as_deref(), date, args.seeds)?;
+    let mut suite = Suite::new(device, pack, args.peers.as_deref(), date, args.seeds)?;
     let word = args.filter.as_deref().unwrap_or_default();
     let narrows = part_names().any(|name| name.contains(word));
     let wants = |name: &str| name == "ceilings" || !narrows || name.contains(word);
@@ -92,11 +94,13 @@ fn measure(args: &Bench, globals: Globals) -> Result<(Evidence, Vec<String>)> {
         Ok(())
     };
     suite.run(&wants, &mut show)?;
-    if let Some(path) = &args.out {
-        let failed =
-            |e: String| Failure::retry(&format!("{}: what was measured can't be written: {e}", path.display()));
-        let text = serde_json::to_string_pretty(&suite.evidence).map_err(|e| failed(e.to_string()))?;
-        std::fs::write(path, text + "\n").map_err(|e| failed(e.to_string()))?;
+    // A file without the rows of a part that failed would look like one of a run that was asked for fewer.
+    match &args.out {
+        Some(path) if broken.is_empty() => {
+            suite.evidence.write(path).map_err(|e| Failure::retry(&e.to_string()))?;
+        }
+        Some(path) => broken.push(format!("{} was not written", path.display())),
+        None => (),
     }
     Ok((suite.evidence, broken))
 }
@@ -147,8 +151,17 @@ fn text(evidence: &Evidence, rows: &[BenchRow], bundle: Option<&Bundle>) -> Stri
             out.push_str(&format!("\n{}, {}\n", Plain(&row.operation), Plain(&row.shape)));
             out.push_str(&peers(row));
             out.push_str(&format!(
-                "  {:<18} {:>9} {:>5} {:>5} {:>8} {:>8} {:>9}  {}\n",
-                "kernel", "us", "copy", "mma", "error", "x peer", "per 1e-3", "against the least error"
+                "  {:<18} {:>9} {:>10} {:>7} {:>5} {:>5} {:>8} {:>8} {:>9}  {}\n",
+                "kernel",
+                "us",
+                "naive f32",
+                "x naive",
+                "copy",
+                "mma",
+                "error",
+                "x peer",
+                "per 1e-3",
+                "against the least error"
             ));
             last = here;
         }
@@ -157,8 +170,27 @@ fn text(evidence: &Evidence, rows: &[BenchRow], bundle: Option<&Bundle>) -> Stri
     out.push_str(&patches(rows, bundle));
     out.push_str(
         "\nx peer: times as fast as the quickest peer; per 1e-3: that for each 1e-3 of error (rel-L2 against f64, the largest of the \
-         run's seeds); copy, mma: share of the ceilings. Naive counterparts are in the errors, their speed is not measured.\n",
+         run's seeds); copy, mma: share of the ceilings; naive f32: microseconds of the counterpart with one thread an output, x naive: \
+         times as fast as it.\n",
     );
+    out.push_str(&untimed(rows));
+    out
+}
+
+/// Why naive counterparts have no time, once a reason.
+fn untimed(rows: &[BenchRow]) -> String {
+    if rows.iter().all(|row| row.naive.is_none()) {
+        return "Naive counterparts are in the errors, that run did not time them.\n".to_string();
+    }
+    let mut out = String::new();
+    for row in rows {
+        let Some(Err(why)) = row.naive.as_ref().map(|naive| &naive.timed) else { continue };
+        let line =
+            format!("not timed: naive f32 of {}, {}: {}\n", Plain(&row.operation), Plain(&row.shape), Plain(why));
+        if !out.contains(&line) {
+            out.push_str(&line);
+        }
+    }
     out
 }
 
@@ -178,9 +210,11 @@ fn line(row: &BenchRow) -> String {
         format!("{times:.2} times {} for {} instead of {error:.1e}", Plain(image), number(row.error))
     });
     let line = format!(
-        "  {:<18} {:>9.1} {:>5} {:>5} {:>8} {times:>8} {bought:>9}  {exact}",
+        "  {:<18} {:>9.1} {:>10} {:>7} {:>5} {:>5} {:>8} {times:>8} {bought:>9}  {exact}",
         Plain(&row.image).to_string(),
         row.us,
+        row.naive().map_or_else(|| "-".to_string(), |(us, _)| format!("{us:.1}")),
+        row.naive().map_or_else(|| "-".to_string(), |(_, times)| format!("{times:.1}")),
         share(row.of_copy),
         share(row.of_mma),
         number(row.error)
@@ -229,9 +263,14 @@ fn as_json(evidence: &Evidence, rows: &[BenchRow], bundle: Option<&Bundle>) -> V
             )
             .collect();
         let exact = row.exact.as_ref();
+        let naive = row.naive.as_ref().map(|naive| {
+            let timed = naive.timed.as_ref().ok();
+            json!({"kernel": naive.image, "us": number(timed.map(|t| t.0)), "times_as_fast": number(timed.map(|t| t.1)),
+                "skipped": naive.timed.as_ref().err()})
+        });
         json!({
             "kernel": row.image, "operation": row.operation, "shape": row.shape, "patch": row.patch, "us": json_number(row.us),
-            "drift": json_number(row.drift), "peers": peers, "share_of_copy": number(row.of_copy),
+            "drift": json_number(row.drift), "naive": naive, "peers": peers, "share_of_copy": number(row.of_copy),
             "share_of_mma": number(row.of_mma), "error": number(row.error), "naive_error": number(row.naive_error),
             "times_as_fast_per_1e-3": number(row.bought()),
             "least_error": exact.map(|(image, times, error)| json!({"kernel": image, "times_as_fast": times, "error": error})),

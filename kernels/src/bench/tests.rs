@@ -1,5 +1,5 @@
 use super::*;
-use crate::evidence::{CorrectnessRow, Place};
+use crate::evidence::{CorrectnessRow, NaiveSpeed, Place};
 
 fn correct(image: &str, quantity: &str, worst: f64) -> CorrectnessRow {
     CorrectnessRow {
@@ -25,6 +25,7 @@ fn speed(image: &str, shape: &str, us: [f64; 2], tb_s: f64, peers: &[(&str, f64)
         tb_s,
         tflop_s: 10.0,
         peers: peers.iter().map(|(name, us)| ((*name).to_string(), *us)).collect(),
+        naive: None,
     }
 }
 
@@ -66,6 +67,28 @@ fn speed_error_and_what_the_error_bought_stand_beside_each_other() {
     assert_eq!(one.exact, Some(("mhc-3-mid".into(), 1.5, 2e-7)));
     assert_eq!((three.exact.clone(), three.quickest().unwrap().2), (None, 2.0));
     assert!(alone.peers.is_empty() && alone.bought().is_none() && alone.drift == 0.0 && alone.us == 5.0, "{alone:?}");
+}
+
+#[test]
+fn the_naive_counterpart_stands_beside_or_says_why_not() {
+    let mut evidence = evidence();
+    let of = || NaiveSpeed::of("naive-mhc-f32");
+    evidence.speed[0].naive = Some(NaiveSpeed { us: Some(390.0), us_again: Some(410.0), executions: 5, ..of() });
+    evidence.speed[1].naive = Some(NaiveSpeed { skipped: Some("one launch took 500 ms".into()), ..of() });
+    let rows = table(&evidence);
+    // 400 us over the mean of 9 and 11.
+    assert_eq!((rows[0].naive(), rows[1].naive(), rows[2].naive()), (Some((400.0, 40.0)), None, None));
+    assert_eq!(rows[1].naive.as_ref().unwrap().timed, Err("one launch took 500 ms".to_string()));
+    assert_eq!(rows[0].naive.as_ref().unwrap().image, "naive-mhc-f32");
+    // Read back as written; a file from before has no such field.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("e.json");
+    evidence.speed[2].us_again = 5.0;
+    evidence.write(&file).unwrap();
+    let again = Evidence::read(&file).unwrap();
+    assert!(again.speed.iter().zip(&evidence.speed).all(|(a, b)| a.naive == b.naive));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text.matches("\"naive\": {").count(), 2, "{text}");
 }
 
 #[test]

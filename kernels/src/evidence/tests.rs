@@ -36,6 +36,7 @@ fn whole(list: &List) -> Evidence {
             tb_s: 1.0,
             tflop_s: 1.0,
             peers: BTreeMap::new(),
+            naive: None,
         });
     }
     let device = Place { name: "one".to_string(), arch: "sm_90a".to_string(), driver: 13000, processors: 132 };
@@ -73,6 +74,20 @@ fn each_gap_is_told() {
     gap(&|e| e.correctness[0].worst = 4e-7, "over");
     gap(&|e| e.correctness[0].bad = 1, "1 bad");
     gap(&|e| e.images.push(ImageRow { image: "gone".to_string(), ..e.images[0].clone() }), "no longer in the list");
+    let timed = |image: &str, us: f64| {
+        Some(NaiveSpeed { us: Some(us), us_again: Some(us), executions: 3, ..NaiveSpeed::of(image) })
+    };
+    gap(&|e| e.speed[0].naive = timed("mhc-1-mid", 5.0), "no naive counterpart");
+    gap(&|e| e.speed[0].naive = timed("naive-mhc-f32", 0.0), "neither timed");
+    gap(&|e| e.speed[0].naive = Some(NaiveSpeed::of("naive-mhc-f32")), "neither timed");
+    let both = |e: &mut Evidence| {
+        e.speed[0].naive = timed("naive-mhc-f32", 5.0).map(|n| NaiveSpeed { skipped: Some("long".into()), ..n });
+    };
+    gap(&both, "neither timed");
+    let mut good = whole(&list);
+    good.speed[0].naive = timed("naive-mhc-f32", 5.0);
+    good.speed[1].naive = Some(NaiveSpeed { skipped: Some("long".into()), ..NaiveSpeed::of("naive-mhc-f32") });
+    assert_eq!(stale(&list, &good).unwrap(), Vec::<String>::new());
     let mut none = whole(&list);
     none.correctness.clear();
     assert!(!none.correct());

@@ -8,6 +8,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::{Random, from_bf16};
 use super::timing::median;
 use super::{Suite, exact};
@@ -190,13 +191,17 @@ pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
 
 pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
+    let naive = Compressor::new(&suite.loader.load(device, "naive-compress-f32")?)?;
     for (tokens, dims, ratio) in [(8192_u32, 512_u32, 4_u32), (8192, 512, 128), (8192, 128, 4), (512, 512, 4)] {
         let mut random = Random::new(57);
         let host = Host::new(&mut random, tokens, WIDTH, dims, ratio, ratio == 4);
         let it = Operands::new(device, &host)?;
         let inputs: Vec<Buffer> =
             (0..3).map(|_| device.upload(&random.bf16s((tokens * WIDTH) as usize))).collect::<Result<_>>()?;
-        let mut table = Vec::new();
+        let (mut table, mut counterpart) = (Vec::new(), None);
+        let outputs = f64::from(2 * dims * if ratio == 4 { 2 } else { 1 });
+        let (t, w) = (f64::from(tokens), f64::from(WIDTH));
+        let words = &format!("{tokens} tokens by {WIDTH}, {dims} dims, windows of {ratio}");
         for round in 0..2 {
             for (at, bf16) in [false, true].into_iter().enumerate() {
                 let name = choice::compress(device.arch(), tokens, bf16);
@@ -207,24 +212,28 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                     row.us_again = us;
                     continue;
                 }
-                let outputs = f64::from(2 * dims * if ratio == 4 { 2 } else { 1 });
-                let (t, w) = (f64::from(tokens), f64::from(WIDTH));
                 table.push(SpeedRow {
                     image: name.to_string(),
                     operation: "compress".to_string(),
-                    shape: format!("{tokens} tokens by {WIDTH}, {dims} dims, windows of {ratio}"),
+                    shape: words.clone(),
                     us,
                     us_again: f64::NAN,
                     tb_s: 2.0 * (t * w + outputs * w + t / f64::from(ratio) * f64::from(dims)) / us / 1e6,
                     tflop_s: 2.0 * t * w * outputs / us / 1e6,
                     peers: BTreeMap::new(),
+                    naive: None,
                 });
             }
+            let work = 2.0 * t * w * outputs;
+            let shape = Shape { image: "naive-compress-f32", operation: "compress", words, work, count: 6 };
+            let body = |i: usize| naive.run(device, &it.call(&host, &inputs[i % 3]));
+            suite.naive.time(device, &mut counterpart, &shape, body);
             if round == 0 {
                 let peers = suite.peers.time(&format!("compress {tokens} {dims} {ratio}"))?;
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
+        table.iter_mut().for_each(|row| row.naive.clone_from(&counterpart));
         suite.evidence.speed.extend(table);
     }
     Ok(())

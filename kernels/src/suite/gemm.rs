@@ -8,6 +8,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::Random;
 use super::timing::median;
 use super::{Suite, exact};
@@ -88,6 +89,7 @@ pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
 
 pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
+    let naive = Gemm::new(&suite.loader.load(device, "naive-gemm-f32")?)?;
     for size in [[256, 4096, 4096], [1024, 4096, 4096], [4096, 4096, 4096], [4096, 4096, 16_384]] {
         let [m, n, k] = size;
         let mut random = Random::new(27);
@@ -95,7 +97,8 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
         let rows = random.f32s((m * k) as usize + 4096, 1.0);
         let inputs =
             (0..3).map(|i| device.upload(&rows[i * 1024..][..(m * k) as usize])).collect::<Result<Vec<_>>>()?;
-        let mut table = Vec::new();
+        let plain = Operands::new(device, &rows[..(m * k) as usize], &w, size)?;
+        let (mut table, mut counterpart) = (Vec::new(), None);
         for round in 0..2 {
             for (at, name) in [choice::gemm(device.arch(), m, n), "split-gemm-1"].into_iter().enumerate() {
                 let gemm = Gemm::new(&suite.loader.load(device, name)?)?;
@@ -115,14 +118,20 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                         tb_s: (4.0 * m * k + 2.0 * n * k + 4.0 * m * n) / us / 1e6,
                         tflop_s: 2.0 * m * n * k / us / 1e6,
                         peers: BTreeMap::new(),
+                        naive: None,
                     });
                 }
             }
+            let (words, work) = (&format!("{m} x {n} x {k}"), 2.0 * size.map(f64::from).iter().product::<f64>());
+            let shape = Shape { image: "naive-gemm-f32", operation: "gemm", words, work, count: 6 };
+            let body = |i: usize| naive.run(device, &plain.call(&inputs[i % 3]));
+            suite.naive.time(device, &mut counterpart, &shape, body);
             if round == 0 {
                 let peers = suite.peers.time(&format!("gemm {m} {n} {k}"))?;
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
+        table.iter_mut().for_each(|row| row.naive.clone_from(&counterpart));
         suite.evidence.speed.extend(table);
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::Random;
 use super::timing::median;
 use super::{Suite, exact};
@@ -217,6 +218,9 @@ pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
+/// What is timed.
+const TIMED: [&str; 3] = ["logits", "logits and the best 512", "the best 512"];
+
 /// Real keys, room of the table, batch, and whether all queries share their pages.
 const SHAPES: [(u32, u32, u32, bool); 10] = [
     (8192, 8192, 1, false),
@@ -234,6 +238,8 @@ const SHAPES: [(u32, u32, u32, bool); 10] = [
 pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let select = Select::new(&suite.loader.load(device, "select")?)?;
+    let loaded = suite.loader.load(device, "naive-index-f32")?;
+    let (naive, naive_select) = (IndexLogits::new(&loaded)?, Select::new(&loaded)?);
     for (real, room, batch, shared) in SHAPES {
         let mut random = Random::new(37);
         let table_pages = room / PAGE;
@@ -251,7 +257,10 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
         let it = Operands::new(device, &it, PAGE, table_pages, TOPK)?;
         let queries: Vec<Buffer> =
             (0..8).map(|_| device.upload(&codes(&mut random, batch as usize * 64 * HEAD))).collect::<Result<_>>()?;
-        let mut table = Vec::new();
+        // The counterpart of the selection counts on marks that are zero, and marks what it chooses: one query's for all executions.
+        let marks = device.alloc((batch * room) as usize * 4, 0)?;
+        let (mut table, mut counterparts) = (Vec::new(), [None, None, None]);
+        let keys = f64::from(batch) * f64::from(real);
         for round in 0..2 {
             let mut at = 0;
             for (name, _, _) in IMAGES {
@@ -260,39 +269,57 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                     continue;
                 }
                 let index = IndexLogits::new(&suite.loader.load(device, name)?)?;
-                for (words, what) in [("logits", 1), ("logits and the best 512", 2), ("the best 512", 3)] {
-                    if what == 3 && name != choice::index(shared) {
+                for (what, words) in TIMED.into_iter().enumerate() {
+                    if what == 2 && name != choice::index(shared) {
                         continue;
                     }
                     let us = median(device, 16, |i| {
-                        if what != 3 {
+                        if what != 2 {
                             index.run(device, &it.scores(&queries[i % 8], &it.table))?;
                         }
-                        if what == 1 { Ok(()) } else { select.run(device, &it.selection()) }
+                        if what == 0 { Ok(()) } else { select.run(device, &it.selection()) }
                     })?;
                     if round == 1 {
                         let row: &mut SpeedRow = &mut table[at];
                         row.us_again = us;
                     } else {
-                        let keys = f64::from(batch) * f64::from(real);
                         table.push(SpeedRow {
-                            image: if what == 3 { "select" } else { name }.to_string(),
+                            image: if what == 2 { "select" } else { name }.to_string(),
                             operation: "index".to_string(),
                             shape: format!("batch {batch}, {real} keys of {room}, {words}"),
                             us,
                             us_again: f64::NAN,
                             tb_s: if shared { f64::from(real) } else { keys } * 132.0 / us / 1e6,
-                            tflop_s: if what == 3 { 0.0 } else { keys * 16_384.0 / us / 1e6 },
+                            tflop_s: if what == 2 { 0.0 } else { keys * 16_384.0 / us / 1e6 },
                             peers: BTreeMap::new(),
+                            naive: None,
                         });
                     }
                     at += 1;
                 }
             }
+            for (what, slot) in counterparts.iter_mut().enumerate() {
+                device.fill(&marks, 0)?;
+                let words = &format!("batch {batch}, {real} keys of {room}");
+                let work = [keys * 16_384.0, keys * (16_384.0 + f64::from(real)), keys * f64::from(real)][what];
+                let shape = Shape { image: "naive-index-f32", operation: TIMED[what], words, work, count: 16 };
+                suite.naive.time(device, slot, &shape, |i| {
+                    if what != 2 {
+                        let query = if what == 0 { i % 8 } else { 0 };
+                        naive.run(device, &it.scores(&queries[query], &it.table))?;
+                    }
+                    let call = SelectCall { keys: &marks, ..it.selection() };
+                    if what == 0 { Ok(()) } else { naive_select.run(device, &call) }
+                });
+            }
             if round == 0 {
                 let peers = suite.peers.time(&format!("index {batch} {real} {room} {}", u32::from(shared)))?;
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
+        }
+        for row in &mut table {
+            let what = TIMED.iter().position(|words| row.shape.ends_with(&format!(", {words}")));
+            row.naive = what.and_then(|what| counterparts[what].clone());
         }
         suite.evidence.speed.extend(table);
     }

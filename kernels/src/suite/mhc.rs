@@ -6,6 +6,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::{Random, terms};
 use super::timing::median;
 use super::{Suite, exact};
@@ -23,6 +24,9 @@ const IMAGES: [(&str, f64); 6] = [
 /// Width of the released model: 4 streams of 4096.
 const WIDTH: u32 = 16_384;
 const ITERATIONS: u32 = 20;
+
+/// What is timed, with its iterations.
+const TIMED: [(&str, u32); 2] = [("products and sums of squares", 0), ("with Sinkhorn", ITERATIONS)];
 
 /// Operands on the device and what the CPU needs of them.
 struct Operands {
@@ -136,6 +140,7 @@ pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
 
 pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
+    let naive = Mhc::new(&suite.loader.load(device, "naive-mhc-f32")?)?;
     for tokens in [64, 1024, 8192] {
         let bytes = tokens as usize * WIDTH as usize * 2;
         // Several inputs, together far larger than the L2 cache.
@@ -143,14 +148,15 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
         let mut random = Random::new(7);
         let base = random.bf16s(bytes / 2 + sets * 4096);
         let xs = (0..sets).map(|i| device.upload(&base[i * 4096..][..bytes / 2])).collect::<Result<Vec<_>>>()?;
-        let mut rows = Vec::new();
+        let plain = Operands::new(device, &mut random, tokens, WIDTH, 1)?;
+        let (mut rows, mut counterparts) = (Vec::new(), [None, None]);
         for round in 0..2 {
             let mut at = 0;
             for name in [1, 2, 3].map(|terms| choice::mhc(terms, tokens)) {
                 let mhc = Mhc::new(&suite.loader.load(device, name)?)?;
                 let splits = mhc.splits(device, tokens, WIDTH);
                 let it = Operands::new(device, &mut random, tokens, WIDTH, splits)?;
-                for (words, iterations) in [("products and sums of squares", 0), ("with Sinkhorn", ITERATIONS)] {
+                for (words, iterations) in TIMED {
                     let count = sets.max(12);
                     let us = median(device, count, |i| mhc.run(device, &it.call(&xs[i % sets], iterations)))?;
                     if round == 1 {
@@ -164,18 +170,27 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                             us,
                             us_again: f64::NAN,
                             tb_s: bytes as f64 / us / 1e6,
-                            tflop_s: 2.0 * 24.0 * bytes as f64 / 2.0 / us / 1e6,
+                            tflop_s: 24.0 * bytes as f64 / us / 1e6,
                             peers: std::collections::BTreeMap::new(),
+                            naive: None,
                         });
                     }
                     at += 1;
                 }
+            }
+            for ((words, iterations), slot) in TIMED.into_iter().zip(&mut counterparts) {
+                let words = &format!("{tokens} x {WIDTH}, {words}");
+                let (work, count) = (24.0 * bytes as f64, sets.max(12));
+                let shape = Shape { image: "naive-mhc-f32", operation: "mhc", words, work, count };
+                let body = |i: usize| naive.run(device, &plain.call(&xs[i % sets], iterations));
+                suite.naive.time(device, slot, &shape, body);
             }
             if round == 0 {
                 let peers = suite.peers.time(&format!("mhc {tokens}"))?;
                 rows.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
+        rows.iter_mut().zip(counterparts.iter().cycle()).for_each(|(row, naive)| row.naive.clone_from(naive));
         suite.evidence.speed.extend(rows);
     }
     Ok(())

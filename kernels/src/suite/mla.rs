@@ -8,6 +8,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::{Random, from_bf16};
 use super::timing::median;
 use super::{Suite, exact};
@@ -139,6 +140,7 @@ pub(super) fn correctness(suite: &mut Suite) -> Result<()> {
 
 pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
+    let naive = Mla::new(&suite.loader.load(device, "naive-mla-f32")?)?;
     let mut random = Random::new(17);
     let rows = 262_144_u32;
     let cache = device.upload(&random.bf16s(rows as usize * 512))?;
@@ -149,7 +151,8 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
         let chosen = vec![0; (batch * KEYS) as usize];
         let q = random.bf16s(batch as usize * 64 * 512);
         let sink = random.f32s(64, 1.0);
-        let mut table = Vec::new();
+        let plain = Operands::new(device, (&q, &chosen, &sink), KEYS, 1)?;
+        let (mut table, mut counterpart) = (Vec::new(), None);
         for round in 0..2 {
             let mut at = 0;
             for name in [false, true].map(|bf16| choice::mla(device.arch(), batch, bf16)) {
@@ -173,16 +176,23 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                             tb_s: bytes / us / 1e6,
                             tflop_s: f64::from(batch) * f64::from(KEYS) * 131_072.0 / us / 1e6,
                             peers: BTreeMap::new(),
+                            naive: None,
                         });
                     }
                     at += 1;
                 }
             }
+            let words = &format!("batch {batch}, {KEYS} keys");
+            let work = f64::from(batch) * f64::from(KEYS) * 131_072.0;
+            let shape = Shape { image: "naive-mla-f32", operation: "mla", words, work, count: 48 };
+            let body = |i: usize| naive.run(device, &plain.call(&cache, &sets[i % sets.len()]));
+            suite.naive.time(device, &mut counterpart, &shape, body);
             if round == 0 {
                 let peers = suite.peers.time(&format!("mla {batch}"))?;
                 table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
             }
         }
+        table.iter_mut().for_each(|row| row.naive.clone_from(&counterpart));
         suite.evidence.speed.extend(table);
     }
     Ok(())

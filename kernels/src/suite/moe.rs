@@ -8,6 +8,7 @@ use crate::evidence::SpeedRow;
 use karat_model::Result;
 
 use super::cases::{Cases, wide};
+use super::naive::Shape;
 use super::numbers::{Random, from_bf16};
 use super::timing::median;
 use super::{Suite, exact};
@@ -236,6 +237,8 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
     let device = &suite.device;
     let [experts, k, width, inner] = RELEASED;
     for format in ["mx", "nv"] {
+        let counterpart = format!("naive-moe-{format}-f32");
+        let naive = Moe::new(&suite.loader.load(device, &counterpart)?)?;
         let mut random = Random::new(47);
         let block = if format == "mx" { 32 } else { 16 };
         let mut host = Host::new(&mut random, 1, RELEASED, block);
@@ -270,17 +273,17 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
             if format == "mx" && tokens <= 256 {
                 images.push("moe-mx-8-fused");
             }
-            let mut table = Vec::new();
+            let (mut table, mut plain) = (Vec::new(), None);
+            let one = 3.0 * f64::from(width) * f64::from(inner);
+            let count = if tokens > 256 { 2 } else { 16 };
             for round in 0..2 {
                 for (at, name) in images.iter().enumerate() {
                     let moe = Moe::new(&suite.loader.load(device, name)?)?;
-                    let count = if tokens > 256 { 2 } else { 16 };
                     let us = median(device, count, |i| moe.run(device, &it.call(&it.x, &sets[i])))?;
                     if round == 1 {
                         let row: &mut SpeedRow = &mut table[at];
                         row.us_again = us;
                     } else {
-                        let one = 3.0 * f64::from(width) * f64::from(inner);
                         let packed = one / 2.0 + one / block as f64;
                         table.push(SpeedRow {
                             image: (*name).to_string(),
@@ -291,14 +294,19 @@ pub(super) fn speed(suite: &mut Suite) -> Result<()> {
                             tb_s: (used * packed + f64::from(tokens) * f64::from(width) * 6.0) / us / 1e6,
                             tflop_s: 2.0 * one * slots as f64 / us / 1e6,
                             peers: BTreeMap::new(),
+                            naive: None,
                         });
                     }
                 }
+                let (words, work) = (&format!("{tokens} tokens"), 2.0 * one * slots as f64);
+                let shape = Shape { image: &counterpart, operation: "moe", words, work, count };
+                suite.naive.time(device, &mut plain, &shape, |i| naive.run(device, &it.call(&it.x, &sets[i])));
                 if round == 0 && format == "mx" {
                     let peers = suite.peers.time(&format!("moe {tokens}"))?;
                     table.iter_mut().for_each(|row| row.peers.clone_from(&peers));
                 }
             }
+            table.iter_mut().for_each(|row| row.naive.clone_from(&plain));
             suite.evidence.speed.extend(table);
         }
     }

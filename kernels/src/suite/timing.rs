@@ -1,6 +1,6 @@
 //! Medians of graph replays, and the device's own ceilings.
 
-use crate::cuda::{CopyRate, Device, MmaRate};
+use crate::cuda::{CopyRate, Device, Graph, MmaRate};
 use karat_model::Result;
 
 use super::Suite;
@@ -12,7 +12,22 @@ const REPLAYS: usize = 15;
 pub(super) fn median(device: &Device, count: usize, body: impl Fn(usize) -> Result<()>) -> Result<f64> {
     let graph = device.record(|| (0..count).try_for_each(&body))?;
     device.time(&graph, 2)?;
-    let mut ms = device.time(&graph, REPLAYS)?;
+    of_replays(device, &graph, count, REPLAYS)
+}
+
+/// The same of `replays` replays, after one: for what takes long.
+pub(super) fn repeated(
+    device: &Device,
+    count: usize,
+    replays: usize,
+    body: &dyn Fn(usize) -> Result<()>,
+) -> Result<f64> {
+    let graph = device.record(|| (0..count).try_for_each(body))?;
+    of_replays(device, &graph, count, replays)
+}
+
+fn of_replays(device: &Device, graph: &Graph, count: usize, replays: usize) -> Result<f64> {
+    let mut ms = device.time(graph, replays)?;
     ms.sort_by(f64::total_cmp);
     Ok(ms[ms.len() / 2] * 1e3 / count as f64)
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use karat_kernels::cuda::Device;
+use karat_kernels::evidence::SpeedRow;
 use karat_kernels::pack::Pack;
 use karat_kernels::suite::{Part, Suite};
 use karat_model::{Error, Result};
@@ -95,10 +96,7 @@ fn run() -> Result<bool> {
     // The file is written after each part: a part that fails leaves those before it.
     let mut show = |part: &Part<'_>| {
         print(part);
-        let text = serde_json::to_string_pretty(part.evidence)
-            .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")))?;
-        std::fs::write(&args.out, text + "\n")
-            .map_err(|e| Error::input(format!("the evidence cannot be written: {e}")).at(args.out.display()))
+        part.evidence.write(&args.out)
     };
     let broken = suite.run(&|name| name.contains(&args.parts), &mut show)?;
     let correct = suite.evidence.correct();
@@ -107,6 +105,12 @@ fn run() -> Result<bool> {
         if broken.is_empty() { "none".to_string() } else { broken.join(", ") }
     );
     Ok(correct && broken.is_empty())
+}
+
+/// What the naive counterpart took, in words.
+fn naive(row: &SpeedRow) -> String {
+    let Some(naive) = &row.naive else { return "-".to_string() };
+    naive.mean().map_or_else(|| naive.skipped.clone().unwrap_or_default(), |us| format!("{us:.1} us"))
 }
 
 /// A line a row.
@@ -133,13 +137,14 @@ fn print(part: &Part<'_>) {
     for row in part.speed {
         let peers: Vec<String> = row.peers.iter().map(|(name, us)| format!("{name} {us:.1}")).collect();
         println!(
-            "{:<18} {:<62} {:>8.1} / {:>8.1} us  {:.2} TB/s  {:.0} TFLOP/s  [{}]",
+            "{:<18} {:<62} {:>8.1} / {:>8.1} us  {:.2} TB/s  {:.0} TFLOP/s  naive {}  [{}]",
             row.image,
             row.shape,
             row.us,
             row.us_again,
             row.tb_s,
             row.tflop_s,
+            naive(row),
             peers.join(", ")
         );
     }
