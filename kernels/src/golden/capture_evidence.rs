@@ -7,9 +7,9 @@ use std::path::Path;
 use karat_model::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::cuda::SKETCH;
 use super::{SameFile, digests, sketch_digest};
 use crate::evidence::Place;
+use crate::list::SKETCH;
 
 /// One run of the suite's part `capture`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

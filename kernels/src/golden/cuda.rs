@@ -10,7 +10,7 @@ use karat_reference::backend::Backend;
 
 use super::run::{Args, Desk, Found, Gather, Runner, Values};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
-use crate::list::{Entry, List};
+use crate::list::{Entry, List, SKETCH};
 use crate::pack::Pack;
 use crate::source::digest;
 
@@ -109,9 +109,6 @@ impl OnDevice {
         Ok(Self { device, kernels, digests, sketch_digests })
     }
 }
-
-/// The image of sketches.
-pub const SKETCH: &str = "golden-sketch";
 
 impl Gather for Nccl {
     fn name(&self) -> String {

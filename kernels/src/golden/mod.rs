@@ -14,7 +14,7 @@ mod spread_evidence;
 
 pub use capture_evidence::{CaptureEvidence, Cost, Dump, SameWords, median};
 pub use compare::{Compared, OpBits, compare};
-pub use cuda::{Gpu, IMAGES, SKETCH, digests, sketch_digest};
+pub use cuda::{Gpu, IMAGES, digests, sketch_digest};
 pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
 pub use spread_evidence::SpreadEvidence;
 

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use karat_kernels::cuda::Device;
 use karat_kernels::evidence::Place;
-use karat_kernels::golden::{CaptureEvidence, Cost, Dump, Gpu, SKETCH, SameFile, SameWords, median};
+use karat_kernels::golden::{CaptureEvidence, Cost, Dump, Gpu, SameFile, SameWords, median};
+use karat_kernels::list::SKETCH;
 use karat_kernels::pack::Pack;
 use karat_model::{Checkpoint, Error, Result};
 use karat_reference::{Golden, Mode, Session};
