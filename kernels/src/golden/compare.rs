@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use karat_model::{Checkpoint, Error, Result};
+use karat_model::{Checkpoint, Result};
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode, Session};
 use karat_seam::{
