@@ -113,10 +113,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-            "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
-    fi
-            "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
-            out.display()
-        );
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
+        out.display()
+    );
     Ok(())
 }
