@@ -11,6 +11,9 @@ const TEXT: &str = include_str!("../kernels.toml");
 /// Every chip that a kernel is compiled for: the one that runs are measured on, and the target.
 pub const ARCHES: [&str; 2] = ["sm_90a", "sm_120a"];
 
+/// The image of sketches: no value of golden depends on it.
+pub const SKETCH: &str = "golden-sketch";
+
 /// Most shared memory of a block, bytes, static and dynamic together (CUDA programming guide, compute capabilities).
 pub fn shared_limit(arch: &str) -> u32 {
     if arch.starts_with("sm_90") { 232_448 } else { 101_376 }

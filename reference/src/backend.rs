@@ -7,9 +7,13 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use karat_model::{Error, Result};
+use karat_seam::Later;
+
+use crate::made::Lying;
 
 /// What a backend keeps of a weight for as long as the weight lives.
 pub type Kept = Arc<dyn Any + Send + Sync>;
@@ -124,6 +128,15 @@ pub struct Attention<'a> {
     pub scale: f32,
 }
 
+/// Where a backend has a result, until its memory is needed for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which of its memories, one after the other.
+    pub memory: u64,
+    /// Bytes of all results and operands before it.
+    pub start: u64,
+}
+
 /// Computes golden's ops in f32. Every slice is row-major; results have the bits of this crate's own loops.
 ///
 /// # Errors
@@ -177,6 +190,15 @@ pub trait Backend: Debug + Send + Sync {
     fn rank(&self, _: usize) -> Option<&dyn Backend> {
         None
     }
+    /// Where the result of an op that just ended still lies: `values` are those that it gave, as it gave them.
+    fn place(&self, _: &[f32]) -> Option<Place> {
+        None
+    }
+    /// Begins to sketch `rows` rows of equal length, these values of a place, without the minus infinities at their ends if
+    /// they are ragged. `None`: they lie there no more, or nothing here can do it.
+    fn sketch(&self, _: Place, _: Range<usize>, _rows: usize, _ragged: bool) -> Result<Option<Box<dyn Later>>> {
+        Ok(None)
+    }
     /// What each rank computed, brought together here. Nothing is added on the way: the sum over experts is golden's own.
     fn gather(&self, shares: Vec<Vec<f32>>) -> Result<Vec<Vec<f32>>> {
         Ok(shares)
@@ -198,6 +220,11 @@ impl Slot {
 
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.backend
+    }
+
+    /// Where the result of the op that just ended lies.
+    pub(crate) fn lying(&self, values: &[f32]) -> Option<Lying> {
+        Some(Lying::new(self.backend.clone(), self.backend.place(values)?, values.len()))
     }
 
     /// One op there, by the processor of a rank; `None` once it has failed.

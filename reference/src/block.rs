@@ -7,6 +7,7 @@ use karat_seam::{Block, Error, KvPart, KvView, LayerChoices, Result, RowId, Site
 
 use crate::eye::Eye;
 use crate::linalg::Real;
+use crate::made::Made;
 use crate::ops::attend::{Keys, attend};
 use crate::ops::experts::{self, Routed};
 use crate::ops::hc_coefficients::{HcWeights, hc_coefficients};
@@ -89,7 +90,7 @@ impl<T: Real> Resident<'_, T> {
         w: &HcWeights<T>,
         h: &[T],
         taps: [Tap; 4],
-    ) -> Result<(Coefficients<T>, Vec<T>)> {
+    ) -> Result<(Coefficients<T>, Made<T>)> {
         let (hc, d) = (self.ctx.config.hc_mult, self.ctx.config.hidden_size);
         let mut mix = hc_coefficients(self.ctx, w, h);
         eye.tap(taps[0], &[hc], &mut mix.pre)?;
@@ -107,7 +108,7 @@ impl<T: Real> Resident<'_, T> {
         forced: Option<&LayerChoices>,
         state: &mut LayerState<T>,
         h: &[T],
-    ) -> Result<Vec<T>> {
+    ) -> Result<Made<T>> {
         let (ctx, c, w) = (self.ctx, self.ctx.config, &self.weights.attn);
         let (heads, hd) = (c.num_attention_heads, c.head_dim);
         let (s, first, seq) = (eye.rows.len(), state.n, eye.rows[0].seq);
@@ -187,8 +188,8 @@ impl<T: Real> Resident<'_, T> {
         let first = state.entries.len() / w.width();
         let mut fresh = compress::pool(self.ctx, w, self.rope, state, &kvp, &score);
         let unknown = state.unknown.saturating_sub(first).min(fresh.len() / w.width());
-        eye.entries(taps[2], first + unknown, w.width(), &mut fresh[unknown * w.width()..])?;
-        state.entries.append(&mut fresh);
+        eye.entries(taps[2], first + unknown, w.width(), fresh.behind(unknown * w.width()))?;
+        state.entries.extend_from_slice(&fresh);
         Ok(())
     }
 
@@ -267,11 +268,11 @@ impl<T: Real> Resident<'_, T> {
 struct FfnPiece<T> {
     mix: Coefficients<T>,
     /// `[S,D]`
-    x: Vec<T>,
+    x: Made<T>,
     /// `[S,K]`
     idx: Vec<u32>,
     /// `[S,K]`
-    wt: Vec<T>,
+    wt: Made<T>,
 }
 
 fn forced_entries(forced: &LayerChoices, first: usize, s: usize, total: usize) -> Result<Vec<u8>> {

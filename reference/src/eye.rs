@@ -3,6 +3,7 @@
 use karat_seam::{Block, DataMut, Error, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use crate::linalg::Real;
+use crate::made::Shown;
 
 /// A visitor looking at one piece of rows of one sequence in one block.
 pub(crate) struct Eye<'a> {
@@ -13,24 +14,28 @@ pub(crate) struct Eye<'a> {
 
 impl Eye<'_> {
     fn wanted(&self, tap: Tap) -> Option<Site> {
+        self.wanted_how(tap).map(|(site, _)| site)
+    }
+
+    fn wanted_how(&self, tap: Tap) -> Option<(Site, Want)> {
         let site = Site { block: self.block, tap };
-        (self.see.want(site) != Want::Skip).then_some(site)
+        Some((site, self.see.want(site))).filter(|(_, want)| *want != Want::Skip)
     }
 
     /// `[S, tail...]` values; what the visitor leaves in them goes on.
-    pub(crate) fn tap<T: Real>(&mut self, tap: Tap, tail: &[usize], values: &mut [T]) -> Result<()> {
-        let Some(site) = self.wanted(tap) else { return Ok(()) };
+    pub(crate) fn tap<'v, T: Real>(&mut self, tap: Tap, tail: &[usize], it: impl Into<Shown<'v, T>>) -> Result<()> {
+        let Some(how) = self.wanted_how(tap) else { return Ok(()) };
         let shape: Vec<usize> = std::iter::once(self.rows.len()).chain(tail.iter().copied()).collect();
-        self.see.visit(site, self.rows, T::borrow(&shape, values))
+        show(self.see, how, self.rows, &shape, it.into())
     }
 
     /// Entries that are new since the last call, `[n,width]`, the first one with index `first`.
-    pub(crate) fn entries<T: Real>(&mut self, tap: Tap, first: usize, width: usize, values: &mut [T]) -> Result<()> {
-        let Some(site) = self.wanted(tap).filter(|_| !values.is_empty()) else { return Ok(()) };
+    pub(crate) fn entries<T: Real>(&mut self, tap: Tap, first: usize, width: usize, it: Shown<'_, T>) -> Result<()> {
+        let Some(how) = self.wanted_how(tap).filter(|_| !it.values.is_empty()) else { return Ok(()) };
         let like = self.rows[0];
-        let n = values.len() / width;
+        let n = it.values.len() / width;
         let rows: Vec<RowId> = (first..first + n).map(|i| RowId { pos: i as u32, ..like }).collect();
-        self.see.visit(site, &rows, T::borrow(&[n, width], values))
+        show(self.see, how, &rows, &[n, width], it)
     }
 
     /// A mask `[S,T]`.
@@ -68,5 +73,20 @@ impl Eye<'_> {
             return Ok(());
         }
         self.whole(tap, T::borrow(&[values.len() / width, width], &mut values.to_vec()))
+    }
+}
+
+/// One tensor, with where it lies besides if the visitor only reads.
+fn show<T: Real>(
+    see: &mut dyn Visitor,
+    (site, want): (Site, Want),
+    rows: &[RowId],
+    shape: &[usize],
+    it: Shown<'_, T>,
+) -> Result<()> {
+    let tensor = T::borrow(shape, it.values);
+    match it.there.filter(|_| want == Want::Read) {
+        Some(there) => see.visit_there(site, rows, tensor, &there),
+        None => see.visit(site, rows, tensor),
     }
 }

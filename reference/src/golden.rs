@@ -17,6 +17,7 @@ use crate::block::Part;
 use crate::eye::Eye;
 use crate::layer::{GoldenLayer, ids_of, sequences, streams_of, visitors};
 use crate::linalg::{Isa, NUMERICS_VERSION, Pool, Real};
+use crate::made::{Made, Shown};
 use crate::ops::head::{HeadTable, HeadWeights, head_collapse, head_logits};
 use crate::ops::rope::Rope;
 use crate::ops::{Ctx, embed, mtp_input::mtp_input};
@@ -215,18 +216,18 @@ impl Golden {
         table: &HeadTable<'_, T>,
         sees: &mut [&mut dyn Visitor],
         lanes: &[HeadLane<'_, T>],
-    ) -> Result<Vec<Vec<T>>> {
+    ) -> Result<Vec<Made<T>>> {
         let (ctx, c) = (self.ctx(), self.config());
         let (d, v) = (c.hidden_size, c.vocab_size);
         let mut collapsed = Vec::new();
         for (lane, see) in lanes.iter().zip(sees.iter_mut()) {
-            let mut h = lane.h.to_vec();
+            let mut h = Made::from(lane.h.to_vec());
             lane.show(&mut **see, block, Tap::HFinal, &[c.hc_mult, d], &mut h)?;
             let mut x = head_collapse(ctx, w, &h);
             lane.show(&mut **see, block, Tap::HeadCollapsed, &[d], &mut x)?;
             collapsed.push(x);
         }
-        let inputs: Vec<&[T]> = collapsed.iter().map(Vec::as_slice).collect();
+        let inputs: Vec<&[T]> = collapsed.iter().map(|x: &Made<T>| &**x).collect();
         let mut logits = head_logits(ctx, w, table, &inputs).map_err(Error::source)?;
         for ((logits, lane), see) in logits.iter_mut().zip(lanes).zip(sees.iter_mut()) {
             lane.show(&mut **see, block, Tap::Logits, &[v], logits)?;
@@ -280,7 +281,7 @@ impl Golden {
                 let e: Vec<T> = self.embed_rows(block, rows, &next[range.clone()], &mut *lane.see)?;
                 let mut x = mtp_input(ctx, &input, &e, &h[range.start * stride..range.end * stride]);
                 Eye { see: &mut *lane.see, block, rows }.tap(Tap::In, &[c.hc_mult, c.hidden_size], &mut x)?;
-                out.extend(x);
+                out.extend_from_slice(&x);
             }
             lane.out = Some(LayerOut { streams: streams_of(lane.x.rows.clone(), c, out) });
         }
@@ -295,9 +296,9 @@ impl Golden {
         self.head_typed(Block::Mtp(i), &w, lanes)
     }
 
-    fn logits<T: Real>(&self, lanes: Vec<Vec<T>>) -> Vec<Tensor> {
+    fn logits<T: Real>(&self, lanes: Vec<Made<T>>) -> Vec<Tensor> {
         let v = self.config().vocab_size;
-        lanes.into_iter().map(|values| T::tensor(vec![values.len() / v, v], values)).collect()
+        lanes.into_iter().map(|logits| T::tensor(vec![logits.len() / v, v], logits.into_vec())).collect()
     }
 }
 
@@ -313,11 +314,14 @@ pub(crate) struct HeadLane<'a, T> {
 
 impl<T: Real> HeadLane<'_, T> {
     /// Shows a tensor `[rows, tail...]` sequence by sequence.
-    fn show(&self, see: &mut dyn Visitor, block: Block, tap: Tap, tail: &[usize], values: &mut [T]) -> Result<()> {
+    fn show(&self, see: &mut dyn Visitor, block: Block, tap: Tap, tail: &[usize], made: &mut Made<T>) -> Result<()> {
         let width: usize = tail.iter().product();
+        let Shown { values, there } = made.behind(0);
         for range in &self.ranges {
             let mut eye = Eye { see: &mut *see, block, rows: &self.rows[range.clone()] };
-            eye.tap(tap, tail, &mut values[range.start * width..range.end * width])?;
+            let range = range.start * width..range.end * width;
+            let there = there.as_ref().map(|there| there.part(range.clone()));
+            eye.tap(tap, tail, Shown { values: &mut values[range], there })?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use karat_seam::{Error, Op, Part, Result, RowId, Tap, Tensor};
 
 use crate::layer::GoldenLayer;
 use crate::linalg::Real;
+use crate::made::Made;
 use crate::ops::attend::{Keys, attend};
 use crate::ops::compress::{self, CompressorWeights};
 use crate::ops::experts::{self, Routed};
@@ -131,7 +132,7 @@ impl<T: Real> Call<'_, T> {
                 self.out([(&[heads, hd][..], o), (&[heads], lse)])
             }
             Op::OutputDown => {
-                let o = self.values(Tap::AttnO, &[heads, hd])?.to_vec();
+                let o = self.values(Tap::AttnO, &[heads, hd])?.to_vec().into();
                 self.out([(&[c.o_groups * c.o_lora_rank], output::output_down(ctx, o, &w.attn.wo_a, &self.angles()))])
             }
             Op::OutputUp => {
@@ -148,7 +149,7 @@ impl<T: Real> Call<'_, T> {
                 let idx = route::choose(ctx, &logits, &w.router, &ids);
                 let wt = route::weights(ctx, &logits, &idx);
                 let [logits, wt] =
-                    [(vec![c.n_routed_experts], logits), (vec![k], wt)].map(|(tail, v)| self.one(&tail, v));
+                    [(vec![c.n_routed_experts], logits), (vec![k], wt)].map(|(tail, v)| self.one(&tail, v.into_vec()));
                 let idx = Tensor::i64(vec![self.rows.len(), k], idx.into_iter().map(i64::from).collect());
                 vec![(Tap::FfnRouterLogits, logits), (Tap::FfnIdx, idx), (Tap::FfnWt, wt)]
             }
@@ -158,8 +159,9 @@ impl<T: Real> Call<'_, T> {
                 let parts = [Routed { x, idx: &idx, wt }];
                 let act = experts::expert_act(ctx, &parts, &w.experts).map_err(Error::source)?;
                 let sum = experts::expert_sum(ctx, &parts, &act, &w.experts).map_err(Error::source)?;
-                let one = |mut of_parts: Vec<Vec<T>>| of_parts.pop().unwrap_or_default();
-                self.out([(&[k, inner][..], one(act)), (&[d], one(sum))])
+                let (act, sum) = (act.into_iter().next().unwrap_or_default(), sum.into_iter().next());
+                let sum = sum.unwrap_or_else(|| Vec::new().into());
+                self.out([(&[k, inner][..], Made::from(act)), (&[d], sum)])
             }
             Op::SharedExpert => {
                 let x = self.values(Tap::FfnIn, &[d])?;
@@ -179,7 +181,7 @@ impl<T: Real> Call<'_, T> {
                 let head = self.layer.golden.loader("").head().map_err(Error::source)?;
                 let table = self.layer.golden.head_table()?;
                 let mut logits = head_logits(ctx, &head, &table, &[x]).map_err(Error::source)?;
-                self.out([(&[c.vocab_size], logits.pop().unwrap_or_default())])
+                self.out([(&[c.vocab_size], logits.pop().unwrap_or_else(|| Vec::new().into()))])
             }
         })
     }
@@ -199,7 +201,7 @@ impl<T: Real> Call<'_, T> {
         let h = self.values(streams, &[hc, d])?;
         let post = self.values(post, &[hc])?.to_vec();
         let comb = self.values(comb, &[hc, hc])?.to_vec();
-        let mix = Coefficients { pre: Vec::new(), post, comb };
+        let mix = Coefficients { pre: Vec::new().into(), post: post.into(), comb: comb.into() };
         Ok(self.out([(&[hc, d], hc_mix::combine(ctx, &mix, h, self.values(y, &[d])?))]))
     }
 
@@ -216,7 +218,7 @@ impl<T: Real> Call<'_, T> {
         let mut state = CompressorState::default();
         let entries = compress::pool(self.layer.golden.ctx(), w, rope, &mut state, kvp, score);
         let shape = vec![entries.len() / w.width(), w.width()];
-        Ok(vec![(self.op.spec().writes[0], T::tensor(shape, entries))])
+        Ok(vec![(self.op.spec().writes[0], T::tensor(shape, entries.into_vec()))])
     }
 
     fn compressor(&self) -> Result<&CompressorWeights<T>> {
@@ -297,8 +299,11 @@ impl<T: Real> Call<'_, T> {
     }
 
     /// Results `[S, tail...]` under the taps that the op writes, in graph order.
-    fn out<'t>(&self, results: impl IntoIterator<Item = (impl AsRef<[usize]> + 't, Vec<T>)>) -> Outputs {
+    fn out<'t>(&self, results: impl IntoIterator<Item = (impl AsRef<[usize]> + 't, impl Into<Made<T>>)>) -> Outputs {
         let writes = self.op.spec().writes.iter();
-        writes.zip(results).map(|(tap, (tail, values))| (*tap, self.one(tail.as_ref(), values))).collect()
+        writes
+            .zip(results)
+            .map(|(tap, (tail, values))| (*tap, self.one(tail.as_ref(), values.into().into_vec())))
+            .collect()
     }
 }

@@ -6,6 +6,7 @@ use karat_seam::{Block, Error, Result, RowId, Site, Tensor, TensorMut, Visitor, 
 use crate::block::{Part, Resident};
 use crate::golden::{Golden, HeadLane, Mode, check_ids};
 use crate::linalg::Real;
+use crate::made::Made;
 use crate::ops::embed;
 use crate::ops::head::{HeadTable, HeadWeights};
 use crate::state::LayerState;
@@ -140,6 +141,6 @@ impl<'g, T: Real> Model<'g, T> {
         }
         let lane = HeadLane { rows: &rows, ranges: std::iter::once(0..rows.len()).collect(), h: &h };
         let mut logits = golden.head_lanes(Block::Head, &self.head, &self.table, &mut [see], &[lane])?;
-        Ok(T::tensor(vec![ids.len(), c.vocab_size], logits.pop().unwrap_or_default()))
+        Ok(T::tensor(vec![ids.len(), c.vocab_size], logits.pop().map(Made::into_vec).unwrap_or_default()))
     }
 }

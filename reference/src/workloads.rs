@@ -215,9 +215,9 @@ fn mixing() -> Box<dyn Fn(Isa) + Send + Sync> {
     let config = config();
     let (hc, d, s) = (config.hc_mult, config.hidden_size, 32);
     let mix = crate::ops::hc_coefficients::Coefficients {
-        pre: values(s * hc, 17),
-        post: values(s * hc, 18),
-        comb: values(s * hc * hc, 19),
+        pre: values(s * hc, 17).into(),
+        post: values(s * hc, 18).into(),
+        comb: values(s * hc * hc, 19).into(),
     };
     let (h, y) = (values(s * hc * d, 20), values(s * d, 21));
     Box::new(move |isa| {

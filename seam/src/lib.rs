@@ -13,6 +13,7 @@ mod reduce;
 mod request;
 mod site;
 mod tensor;
+mod there;
 mod visit;
 
 pub use error::{Error, Result};
@@ -24,6 +25,7 @@ pub use reduce::AllReduce;
 pub use request::{Phase, Requests, RowId, Sequence, Span, SpanKind, Turn};
 pub use site::{Block, Site, Tap};
 pub use tensor::{Data, DataMut, Tensor, TensorMut};
+pub use there::{Later, SketchLine, There};
 pub use visit::{NoTaps, Visitor, Want};
 
 #[cfg(test)]

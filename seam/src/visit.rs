@@ -1,6 +1,6 @@
 //! The visitor: one writable look at every tensor that a path computes.
 
-use crate::{Result, RowId, Site, TensorMut};
+use crate::{Result, RowId, Site, TensorMut, There};
 
 /// What a visitor wants of a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,12 @@ pub trait Visitor: Send {
 
     /// Sees the tensor; called only when `want` said `Read` or `Write`.
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()>;
+    /// The same where the values also lie on the processor that computed them; called only when `want` said `Read`. Who has no use
+    /// for that is shown the tensor as any other.
+    fn visit_there(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>, there: &dyn There) -> Result<()> {
+        let _ = there;
+        self.visit(at, rows, tensor)
+    }
 }
 
 /// A visitor that wants nothing.

@@ -37,7 +37,7 @@ pub use glob::TapGlob;
 pub use manifest::{History, Manifest, Mode, ModelId, SequenceEntry, Step};
 pub use path::TracePath;
 pub use reader::{IdDifference, SameModel, Trace};
-pub use sketch::{RowSketch, SUMS, SketchWriter};
+pub use sketch::{RowSketch, SUMS, SketchWriter, told};
 pub use store::{RawTensor, TensorFile};
 pub use values::Dtype;
 pub use writer::{Header, Order, Sample, TraceWriter};

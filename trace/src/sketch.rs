@@ -14,12 +14,13 @@ mod row;
 mod simd_row;
 #[cfg(test)]
 mod tests;
+mod there;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use karat_model::{Error, Result};
-use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, Visitor, Want};
+use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
 
 use crate::TapGlob;
 use crate::key::Key;
@@ -27,6 +28,7 @@ use crate::writer::{Behind, Folder, Pieces, file_name};
 use columns::{Columns, SKETCH_BYTES};
 
 pub use row::{RowSketch, SUMS};
+pub use there::told;
 
 /// What is kept of one tap of one sequence and pass.
 enum Lines {
@@ -49,6 +51,8 @@ pub struct SketchWriter {
     block: Option<Block>,
     written: Vec<Block>,
     lines: BTreeMap<(Site, u32, u32), Lines>,
+    /// Lines that are computed where the rows lie.
+    waiting: there::Waiting,
 }
 
 impl SketchWriter {
@@ -65,6 +69,7 @@ impl SketchWriter {
             block: None,
             written: Vec::new(),
             lines: BTreeMap::new(),
+            waiting: there::Waiting::default(),
         })
     }
 
@@ -83,6 +88,7 @@ impl SketchWriter {
 
     /// Hands the block over to be written.
     fn flush(&mut self) -> Result<()> {
+        self.arrived()?;
         let Some(block) = self.block.take() else { return Ok(()) };
         if self.written.contains(&block) {
             return Err(Error::input("a block came back after its file was written").found(file_name(block)));
@@ -167,7 +173,17 @@ impl Visitor for SketchWriter {
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
+        self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
+    }
+    fn visit_there(
+        &mut self,
+        at: Site,
+        rows: &[RowId],
+        tensor: TensorMut<'_>,
+        there: &dyn There,
+    ) -> karat_seam::Result<()> {
+        if self.wait_for(at, rows, &tensor, there)? { Ok(()) } else { self.visit(at, rows, tensor) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use karat_kernels::audits::AuditEvidence;
 use karat_kernels::evidence::{Evidence, stale};
-use karat_kernels::golden::{GoldenEvidence, SpreadEvidence};
+use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SpreadEvidence};
 use karat_kernels::list::List;
 
 /// Options of `cargo xtask evidence`.
@@ -33,6 +33,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         Kind::Check => check(&folder),
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => {
             add_part::<SpreadEvidence>(&folder, file)
+        }
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"sketches\"") => {
+            add_part::<CaptureEvidence>(&folder, file)
         }
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => {
             add_part::<GoldenEvidence>(&folder, file)
@@ -104,6 +107,33 @@ impl PartEvidence for GoldenEvidence {
 
     fn said(&self) -> String {
         format!("golden on {} of {}: {} values, all bits equal", self.device.name, self.date, self.values().0)
+    }
+}
+
+impl PartEvidence for CaptureEvidence {
+    const OF: &'static str = "capturing on a GPU";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> String {
+        "capture".to_string()
+    }
+
+    fn host(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn said(&self) -> String {
+        let costs = self.costs.iter().map(|it| format!("; {}: sketch {:.3}, dump {:.3}", it.what, it.sketch, it.dump));
+        let (name, date, words) = (&self.device.name, &self.date, self.words());
+        let costs = costs.collect::<String>();
+        format!("capture on {name} of {date}: {words} words of sketches and all dumps equal{costs}")
     }
 }
 
@@ -222,6 +252,7 @@ fn check(folder: &Path) -> Result<()> {
         );
     }
     check_part::<GoldenEvidence>(folder, "golden")?;
+    check_part::<CaptureEvidence>(folder, "capture")?;
     check_part::<SpreadEvidence>(folder, "nccl")?;
     ["audit", "layer"].into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
 }

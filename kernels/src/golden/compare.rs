@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use karat_model::{Checkpoint, Error, Result};
+use karat_model::{Checkpoint, Result};
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode, Session};
 use karat_seam::{
     Block, Choices, Data, Lane, LayerChoices, NoTaps, OpSpec, Part, Path, Recorder, Requests, Routing, RowId, Sequence,
     Site, Streams, Tap, Tensor,
 };
+use karat_trace::told;
 use serde::{Deserialize, Serialize};
 
 /// How far one kind of result is from golden's own.
@@ -88,17 +89,6 @@ fn differing(here: &Data, there: &Data) -> (u64, u64) {
 fn order(v: f32) -> i64 {
     let bits = i64::from(v.to_bits());
     if bits >> 31 == 0 { bits } else { (1 << 31) - 1 - bits }
-}
-
-/// An error of the seam with the message that it carries.
-fn told(error: karat_seam::Error) -> Error {
-    match error {
-        karat_seam::Error::Source(source) => match source.downcast::<Error>() {
-            Ok(model) => *model,
-            Err(other) => Error::input(other.to_string()),
-        },
-        other => Error::input(other.to_string()),
-    }
 }
 
 /// What a run over all blocks shows.

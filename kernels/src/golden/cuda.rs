@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use karat_model::{Error, Result};
@@ -10,7 +10,7 @@ use karat_reference::backend::Backend;
 
 use super::run::{Args, Desk, Found, Gather, Runner, Values};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
-use crate::list::{Entry, List};
+use crate::list::{Entry, List, SKETCH};
 use crate::pack::Pack;
 use crate::source::digest;
 
@@ -28,6 +28,8 @@ struct OnDevice {
     device: Arc<Device>,
     kernels: BTreeMap<String, (CudaFunction, Entry)>,
     digests: BTreeMap<String, String>,
+    /// Those that no value of golden depends on.
+    sketch_digests: BTreeMap<String, String>,
 }
 
 impl Gpu {
@@ -63,6 +65,16 @@ impl Gpu {
         self.desk.clone()
     }
 
+    /// Digests of the images of sketches; none where they are not at hand.
+    pub fn sketch_digests(&self) -> &BTreeMap<String, String> {
+        &self.desk.runner.sketch_digests
+    }
+
+    /// Rows that were sketched on the device so far.
+    pub fn sketched_rows(&self) -> u64 {
+        self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.done
+    }
+
     /// The device.
     pub fn device(&self) -> &Device {
         &self.desk.runner.device
@@ -85,7 +97,16 @@ impl OnDevice {
                 kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
             }
         }
-        Ok(Self { device, kernels, digests })
+        // A pack made before there were sketches computes golden all the same; they are taken here then.
+        let mut sketch_digests = BTreeMap::new();
+        if let Ok(loaded) = loader.load(&device, SKETCH) {
+            let image = loader.list.image(SKETCH)?;
+            for entry in &image.entries {
+                kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
+            }
+            sketch_digests.insert(SKETCH.to_string(), digest(image, &loader.list.compiler)?);
+        }
+        Ok(Self { device, kernels, digests, sketch_digests })
     }
 }
 
@@ -109,6 +130,10 @@ impl Runner for OnDevice {
     fn identity(&self) -> String {
         let digests: Vec<&str> = self.digests.values().map(String::as_str).collect();
         format!("cuda {} {} {}", self.device.arch(), self.device.driver, digests.join(" "))
+    }
+
+    fn sketches(&self) -> bool {
+        !self.sketch_digests.is_empty()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer> {
@@ -148,6 +173,15 @@ impl Runner for OnDevice {
         // SAFETY: Args is the parameter of every kernel of golden; the addresses are what the caller promises.
         unsafe { self.device.launch(function, config, args) }
     }
+}
+
+/// Digest of the image of sketches as the list has it.
+///
+/// # Errors
+/// The committed list is broken.
+pub fn sketch_digest() -> Result<String> {
+    let list = List::read()?;
+    digest(list.image(SKETCH)?, &list.compiler)
 }
 
 /// Digests of golden's images as the list has them.

@@ -3,15 +3,18 @@
 //! Each op takes values and gives values; a weight stays on the device for as long as the path holds it, so a layer is
 //! streamed through the device as it is through memory. It is written for bits first: one thread an output.
 
+mod capture_evidence;
 mod compare;
 mod cuda;
 mod evidence;
 mod ops;
 mod run;
+mod sketch;
 mod spread_evidence;
 
+pub use capture_evidence::{CaptureEvidence, Cost, Dump, SameWords, median};
 pub use compare::{Compared, OpBits, compare};
-pub use cuda::{Gpu, IMAGES, digests};
+pub use cuda::{Gpu, IMAGES, digests, sketch_digest};
 pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
 pub use spread_evidence::SpreadEvidence;
 

@@ -1,11 +1,14 @@
 //! Golden's ops as steps on a device, each with its operands checked against the sizes that its kernels take.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
 
 use karat_model::{Error, Result};
-use karat_reference::backend::{Attention, Backend, Choosing, Kept, Matrix, Mixing, Scoring, Sinkhorn, Windows};
+use karat_reference::backend::{Attention, Backend, Choosing, Kept, Matrix, Mixing, Place, Scoring, Sinkhorn, Windows};
+use karat_seam::Later;
 
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
+use super::sketch;
 
 fn floats(values: &[f32]) -> Piece<'_> {
     Piece::In(Values::F32(values))
@@ -95,6 +98,17 @@ impl<R: Runner> Backend for Desk<R> {
             None => Ok(shares),
             Some(gather) => gather.gather(&shares),
         }
+    }
+
+    fn place(&self, values: &[f32]) -> Option<Place> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner).place(values)
+    }
+
+    fn sketch(&self, place: Place, values: Range<usize>, rows: usize, ragged: bool) -> Result<Option<Box<dyn Later>>> {
+        if !self.room.lock().unwrap_or_else(PoisonError::into_inner).holds(place) || !self.runner.sketches() {
+            return Ok(None);
+        }
+        sketch::want(&self.runner, &self.room, place.start, &values, (rows, ragged)).map(Some)
     }
 
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>> {

@@ -4,6 +4,9 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::{Error, Result};
+use karat_reference::backend::Place;
+
+use super::sketch::{Waiting, perform};
 
 /// The one parameter of golden's kernels, `Args` of `cuda/reference/golden.cuh`.
 #[repr(C)]
@@ -37,6 +40,8 @@ pub(crate) trait Runner: Debug + Send + Sync + 'static {
     fn name(&self) -> String;
     /// Which code it runs.
     fn identity(&self) -> String;
+    /// Whether it has the kernels of sketches.
+    fn sketches(&self) -> bool;
     /// That many bytes, aligned to 256.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
     /// Address of a memory for kernels.
@@ -84,7 +89,13 @@ pub(super) struct Step {
 }
 
 /// Alignment of every piece.
-const ALIGNED: usize = 256;
+pub(super) const ALIGNED: usize = 256;
+
+/// Least bytes of the room: results of small ops lie in it for a while.
+const LEAST: usize = 64 << 20;
+
+/// Results whose places are known.
+const KNOWN: usize = 8;
 
 impl Piece<'_> {
     fn bytes(&self) -> usize {
@@ -98,11 +109,27 @@ impl Piece<'_> {
     }
 }
 
-/// A device with its room for operands, which grows to the largest op.
+/// Room for operands and results, which grows to the largest op. An op's pieces lie behind those of the op before it; past the end
+/// it goes on from the start, over the oldest.
+#[derive(Debug)]
+pub(super) struct Room<R: Runner> {
+    /// With its bytes.
+    pub(super) memory: Option<(R::Memory, usize)>,
+    /// How many memories there were.
+    number: u64,
+    /// Bytes of all pieces so far, with what was left free at the end.
+    end: u64,
+    /// The last results: where they went here, how many values, and the bytes before each.
+    known: [(usize, usize, u64); KNOWN],
+    next: usize,
+    pub(super) waiting: Waiting<R::Memory>,
+}
+
+/// A device with its room.
 #[derive(Debug)]
 pub(crate) struct Desk<R: Runner> {
-    pub(super) runner: R,
-    room: Mutex<Option<(R::Memory, usize)>>,
+    pub(super) runner: Arc<R>,
+    pub(super) room: Arc<Mutex<Room<R>>>,
     /// Further devices, ranks 1 and up, over which the experts are spread.
     pub(super) others: Vec<Desk<R>>,
     /// What connects them.
@@ -119,7 +146,9 @@ pub(crate) trait Gather: Debug + Send + Sync {
 
 impl<R: Runner> Desk<R> {
     pub(super) fn new(runner: R) -> Self {
-        Self { runner, room: Mutex::default(), others: Vec::new(), gather: None }
+        let room =
+            Room { memory: None, number: 0, end: 0, known: [(0, 0, 0); KNOWN], next: 0, waiting: Waiting::default() };
+        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None }
     }
 
     /// One desk of several devices, the first of which does everything but the experts of the others.
@@ -140,12 +169,10 @@ impl<R: Runner> Desk<R> {
         }
         // A panic elsewhere leaves the room as it is: whatever lies in it is overwritten.
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        if room.as_ref().is_none_or(|(_, bytes)| *bytes < end) {
-            *room = None;
-            let bytes = end.next_power_of_two().max(1 << 20);
-            *room = Some((self.runner.alloc(bytes)?, bytes));
-        }
-        let Some((memory, _)) = &*room else { return Err(Error::input("the device gave no memory")) };
+        let room = &mut *room;
+        let first = room.take(&*self.runner, end)?;
+        let Some((memory, bytes)) = &room.memory else { return Err(Error::input("the device gave no memory")) };
+        offsets.iter_mut().for_each(|offset| *offset += (first % *bytes as u64) as usize);
         for (piece, offset) in pieces.iter().zip(&offsets) {
             if let Piece::In(values) = piece {
                 self.runner.write(memory, *offset, *values)?;
@@ -175,8 +202,51 @@ impl<R: Runner> Desk<R> {
                 _ => continue,
             };
             self.runner.read(memory, *offset, &mut found)?;
+            if let Found::F32(values) = &found {
+                let start = first - first % *bytes as u64 + *offset as u64;
+                room.known[room.next] = (values.as_ptr() as usize, values.len(), start);
+                room.next = (room.next + 1) % KNOWN;
+            }
             out.push(found);
         }
         Ok(out)
+    }
+}
+
+impl<R: Runner> Room<R> {
+    /// Bytes for an op: how many there were before them. Whatever is wanted of what lies there is sketched before.
+    fn take(&mut self, runner: &R, bytes: usize) -> Result<u64> {
+        if self.memory.as_ref().is_none_or(|(_, have)| *have < bytes) {
+            perform(runner, self)?;
+            self.memory = None;
+            let bytes = bytes.next_power_of_two().max(LEAST);
+            self.memory = Some((runner.alloc(bytes)?, bytes));
+            (self.number, self.end) = (self.number + 1, 0);
+        }
+        let all = self.memory.as_ref().map_or(0, |(_, bytes)| *bytes as u64);
+        let mut first = self.end;
+        if first % all + bytes as u64 > all {
+            first = first.next_multiple_of(all);
+        }
+        let end = first + bytes as u64;
+        if self.waiting.oldest().is_some_and(|start| start + all < end) {
+            perform(runner, self)?;
+        }
+        self.end = end;
+        Ok(first)
+    }
+
+    /// Where a result lies that was just given. No two tensors lie at one address here at a time, and the latest counts.
+    pub(super) fn place(&self, values: &[f32]) -> Option<Place> {
+        let wanted = (values.as_ptr() as usize, values.len());
+        let mut last = (1..=KNOWN).map(|i| self.known[(self.next + KNOWN - i) % KNOWN]);
+        let start = last.find(|(at, n, _)| (*at, *n) == wanted && *n > 0)?.2;
+        Some(Place { memory: self.number, start })
+    }
+
+    /// Whether nothing was written over a place yet.
+    pub(super) fn holds(&self, place: Place) -> bool {
+        let all = self.memory.as_ref().map_or(0, |(_, bytes)| *bytes as u64);
+        place.memory == self.number && place.start + all >= self.end
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
 mod host;
+mod sketch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

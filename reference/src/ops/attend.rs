@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::Ctx;
 use crate::backend::{Attention, Backend};
 use crate::linalg::{Packed, Real, SinkSoftmax, matmul_here, mix_rows};
+use crate::made::Made;
 
 /// What a piece of rows attends to.
 #[derive(Clone, Copy)]
@@ -37,10 +38,16 @@ struct Task<'a, T> {
 }
 
 /// (o, lse) of rows at positions `first..first+S`.
-pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[T], first: usize) -> (Vec<T>, Vec<T>) {
+pub(crate) fn attend<T: Real>(
+    ctx: Ctx<'_>,
+    q: &[T],
+    keys: Keys<'_, T>,
+    sink: &[T],
+    first: usize,
+) -> (Made<T>, Made<T>) {
     let (heads, width) = (ctx.config.num_attention_heads, ctx.config.num_attention_heads * ctx.config.head_dim);
     if let Some((o, lse)) = ctx.there::<T, _>(|there| attend_there(there, ctx, q, keys, sink, first)) {
-        return (T::of_singles(o), T::of_singles(lse));
+        return (ctx.made(o), ctx.made(lse));
     }
     let (mut o, mut lse) = (vec![T::ZERO; q.len()], vec![T::ZERO; q.len() / width * heads]);
     let init = || Task {
@@ -56,7 +63,7 @@ pub(crate) fn attend<T: Real>(ctx: Ctx<'_>, q: &[T], keys: Keys<'_, T>, sink: &[
         list_keys(ctx, keys, (t, first + t), &mut task.rows);
         one_query(ctx, task, q, sink, o, lse);
     });
-    (o, lse)
+    (o.into(), lse.into())
 }
 
 /// The same on a backend, which gets all keys once and a list of each query's.

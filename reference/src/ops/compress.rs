@@ -13,6 +13,7 @@ use super::rope::{Angles, Rope};
 use super::{Ctx, linear};
 use crate::backend::Windows;
 use crate::linalg::{Packed, PoolBuffers, Real, pool_slots};
+use crate::made::Made;
 use crate::state::CompressorState;
 
 /// Weights of one compressor.
@@ -44,7 +45,7 @@ impl<T> CompressorWeights<T> {
 }
 
 /// x `[S,D]` to (kvp, score), each `[S, c*width]`, score WITHOUT ape.
-pub(crate) fn project<T: Real>(ctx: Ctx<'_>, w: &CompressorWeights<T>, x: &[T]) -> (Vec<T>, Vec<T>) {
+pub(crate) fn project<T: Real>(ctx: Ctx<'_>, w: &CompressorWeights<T>, x: &[T]) -> (Made<T>, Made<T>) {
     let d = ctx.config.hidden_size;
     (linear(ctx, x, d, &w.wkv), linear(ctx, x, d, &w.wgate))
 }
@@ -58,14 +59,14 @@ pub(crate) fn pool<T: Real>(
     state: &mut CompressorState<T>,
     kvp: &[T],
     score: &[T],
-) -> Vec<T> {
+) -> Made<T> {
     let (r, columns, width) = (w.ratio, w.columns(), w.width());
     state.pend_kvp.extend_from_slice(kvp);
     state.pend_score.extend_from_slice(score);
     let first = state.entries.len() / width;
     let windows = state.pend_kvp.len() / columns / r;
     if windows == 0 {
-        return Vec::new();
+        return Vec::new().into();
     }
     let block = r * columns;
     let before = || state.prev.as_ref().map(|prev| [T::single(&prev.kvp), T::single(&prev.score)]);

@@ -15,6 +15,7 @@ use super::swiglu::Swiglu;
 use super::{Ctx, rows};
 use crate::backend::Backend;
 use crate::linalg::{Packed, Real, Stored, Times, matmul_here, multiply_stored, zip_map};
+use crate::made::Made;
 
 /// Rows of one task of the shared expert.
 const ROWS: usize = 96;
@@ -87,7 +88,7 @@ pub(crate) trait ExpertWeights<T>: Sync {
 }
 
 /// x `[S,D]` to `[S,D]`.
-pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Vec<T> {
+pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Made<T> {
     let d = ctx.config.hidden_size;
     let there = ctx.values(|there| {
         there.linear(&activation_there(ctx, there, T::single(x), [&w.w1, &w.w3], None)?, w.w2.matrix())
@@ -107,7 +108,7 @@ pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Ve
         let act = activation(ctx, g, &u);
         matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y);
     });
-    y
+    y.into()
 }
 
 /// `swiglu(g, u)`: `[rows, I]`, in place of g.
@@ -188,7 +189,7 @@ fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, up: &
         activation_there(ctx, there, T::single(&x.concat()), up.packed()?.each_ref(), Some(T::single(&wt)))
     });
     if let Some(act) = there {
-        return act;
+        return act.into_vec();
     }
     let [g, u] = up.multiply(ctx, &x, inner);
     let mut act = activation(ctx, g, &u);
@@ -204,7 +205,7 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     w: &W,
-) -> Result<Vec<Vec<T>>, W::Error> {
+) -> Result<Vec<Made<T>>, W::Error> {
     sum_over_experts(ctx, parts, |e, users| {
         let ctx = ctx.of_expert(e);
         let up = w.up(ctx, e)?;
@@ -247,7 +248,7 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     acts: &[Vec<T>],
     w: &W,
-) -> Result<Vec<Vec<T>>, W::Error> {
+) -> Result<Vec<Made<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
     sum_over_experts(ctx, parts, |e, users| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
@@ -258,7 +259,7 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
 
 fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Matrices<'_, T, 1>) -> Vec<T> {
     if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.packed()?[0].matrix())) {
-        return y;
+        return y.into_vec();
     }
     let [y] = w2.multiply(ctx, act, ctx.config.hidden_size);
     y
@@ -269,7 +270,7 @@ fn sum_over_experts<T: Real, E: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
-) -> Result<Vec<Vec<T>>, E> {
+) -> Result<Vec<Made<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     if ctx.backend.is_some() && !T::IS_WIDE {
         return sum_there(ctx, parts, run);
@@ -303,7 +304,7 @@ fn sum_over_experts<T: Real, E: Send>(
         });
         out
     };
-    Ok(sums.into_iter().map(round).collect())
+    Ok(sums.into_iter().map(round).map(Made::from).collect())
 }
 
 /// The same on a backend: the outputs by slot, whichever rank they come from, each row's slots in ascending order of their
@@ -312,7 +313,7 @@ fn sum_there<T: Real, E: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
-) -> Result<Vec<Vec<T>>, E> {
+) -> Result<Vec<Made<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     // Each rank computes its experts one after the other, the ranks side by side.
     let mut ranks = vec![Vec::new(); ctx.ranks()];
@@ -342,16 +343,16 @@ fn sum_there<T: Real, E: Send>(
         }
         let there = ctx.values(|there| there.sum_experts(T::single(&slots), &order, k, d));
         // A backend that failed: the path refuses its result.
-        there.unwrap_or_else(|| vec![T::ZERO; part.idx.len() / k * d])
+        there.unwrap_or_else(|| vec![T::ZERO; part.idx.len() / k * d].into())
     };
     Ok(parts.iter().zip(slots).map(sum).collect())
 }
 
 /// `routed + shared`.
-pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, routed: &[T], shared: &[T]) -> Vec<T> {
+pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, routed: &[T], shared: &[T]) -> Made<T> {
     let there = ctx.values(|there| there.add(T::single(routed), T::single(shared), ctx.config.hidden_size, 1));
     if let Some(sum) = there {
         return sum;
     }
-    routed.iter().zip(shared).map(|(&r, &s)| r + s).collect()
+    routed.iter().zip(shared).map(|(&r, &s)| r + s).collect::<Vec<T>>().into()
 }

@@ -14,6 +14,7 @@ use super::rms_norm::inverse_rms;
 use super::{Ctx, linear};
 use crate::backend::Sinkhorn;
 use crate::linalg::{Job, LANES, Machine, Packed, Real, dispatch};
+use crate::made::Made;
 
 /// Weights of one mixing.
 pub(crate) struct HcWeights<T> {
@@ -28,11 +29,11 @@ pub(crate) struct HcWeights<T> {
 /// Coefficients of S rows.
 pub(crate) struct Coefficients<T> {
     /// `[S,hc]`
-    pub(crate) pre: Vec<T>,
+    pub(crate) pre: Made<T>,
     /// `[S,hc]`
-    pub(crate) post: Vec<T>,
+    pub(crate) post: Made<T>,
     /// `[S,hc,hc]`
-    pub(crate) comb: Vec<T>,
+    pub(crate) comb: Made<T>,
 }
 
 /// Coefficients of streams `[S,hc,D]`.
@@ -46,20 +47,19 @@ pub(crate) fn hc_coefficients<T: Real>(ctx: Ctx<'_>, w: &HcWeights<T>, h: &[T]) 
         there.coefficients(T::single(&m), T::single(&r), T::single(&w.base), T::single(&w.scale), size)
     });
     if let Some(made) = there {
-        let [pre, post, comb] = [made.0, made.1, made.2].map(T::of_singles);
+        let [pre, post, comb] = [made.0, made.1, made.2].map(|values| ctx.made(values));
         return Coefficients { pre, post, comb };
     }
-    let mut out =
-        Coefficients { pre: vec![T::ZERO; s * hc], post: vec![T::ZERO; s * hc], comb: vec![T::ZERO; s * hc * hc] };
-    let rows = out.pre.par_chunks_mut(LANES * hc).zip(out.post.par_chunks_mut(LANES * hc));
-    let rows = rows.zip(out.comb.par_chunks_mut(LANES * hc * hc));
+    let [mut pre, mut post, mut comb] = [hc, hc, hc * hc].map(|width| vec![T::ZERO; s * width]);
+    let rows = pre.par_chunks_mut(LANES * hc).zip(post.par_chunks_mut(LANES * hc));
+    let rows = rows.zip(comb.par_chunks_mut(LANES * hc * hc));
     let inputs = m.par_chunks(LANES * w.base.len()).zip(r.par_chunks(LANES));
     let init = || vec![[T::ZERO; LANES]; w.base.len()];
     rows.zip(inputs).for_each_init(init, |lanes, (((pre, post), comb), (m, r))| {
         let (iters, eps) = (ctx.config.hc_sinkhorn_iters, T::of(ctx.config.hc_eps));
         dispatch(ctx.isa, SomeRows { w, hc, iters, eps, m, r, pre, post, comb, lanes });
     });
-    out
+    Coefficients { pre: pre.into(), post: post.into(), comb: comb.into() }
 }
 
 /// Up to LANES rows side by side.

@@ -9,9 +9,10 @@ use rayon::prelude::*;
 use super::Ctx;
 use super::hc_coefficients::Coefficients;
 use crate::linalg::{Real, mix_rows};
+use crate::made::Made;
 
 /// `[S,hc]` x `[S,hc,D]` to `[S,D]`.
-pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Vec<T> {
+pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Made<T> {
     let (hc, d) = (ctx.config.hc_mult, ctx.config.hidden_size);
     if let Some(x) = ctx.values(|there| there.collapse(T::single(pre), T::single(h), hc)) {
         return x;
@@ -22,11 +23,11 @@ pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Vec<T> {
         streams.extend(h[t * hc * d..(t + 1) * hc * d].chunks_exact(d));
         mix_rows(ctx.isa, &pre[t * hc..(t + 1) * hc], 1, streams, None, x);
     });
-    x
+    x.into()
 }
 
 /// Streams after the part: `[S,hc,D]`.
-pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: &[T]) -> Vec<T> {
+pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: &[T]) -> Made<T> {
     let (hc, d) = (ctx.config.hc_mult, ctx.config.hidden_size);
     let there = ctx.values(|there| {
         let (comb, post) = (T::single(&mix.comb), T::single(&mix.post));
@@ -46,5 +47,5 @@ pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: 
         rows.push(&y[t * d..(t + 1) * d]);
         mix_rows(ctx.isa, a, hc, rows, None, out);
     });
-    out
+    out.into()
 }

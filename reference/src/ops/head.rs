@@ -12,6 +12,7 @@ use super::rms_norm::{inverse_rms, rms_norm};
 use super::{Ctx, linear, linear_into, rows};
 use crate::decode::Decoder;
 use crate::linalg::{Isa, Packed, Real};
+use crate::made::Made;
 
 /// Weights of a hyper-connection head and its norm.
 pub(crate) struct HeadWeights<T> {
@@ -26,7 +27,7 @@ pub(crate) struct HeadWeights<T> {
 }
 
 /// h `[S,hc,D]` to the collapsed streams `[S,D]`, before the norm.
-pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) -> Vec<T> {
+pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) -> Made<T> {
     let width = ctx.config.hc_mult * ctx.config.hidden_size;
     let m = linear(ctx, h, width, &w.mix);
     let r = inverse_rms(ctx, h, width, ctx.config.rms_norm_eps);
@@ -37,7 +38,7 @@ pub(crate) fn head_collapse<T: Real>(ctx: Ctx<'_>, w: &HeadWeights<T>, h: &[T]) 
     });
     let pre = there.unwrap_or_else(|| {
         let mut pre = m;
-        for (pre, &r) in pre.chunks_exact_mut(w.base.len()).zip(&r) {
+        for (pre, &r) in pre.chunks_exact_mut(w.base.len()).zip(&*r) {
             for (pre, &base) in pre.iter_mut().zip(&w.base) {
                 *pre = (*pre * r * w.scale[0] + base).sigmoid() + eps;
             }
@@ -85,10 +86,13 @@ pub(crate) fn head_logits<T: Real>(
     w: &HeadWeights<T>,
     table: &HeadTable<'_, T>,
     collapsed: &[&[T]],
-) -> Result<Vec<Vec<T>>> {
+) -> Result<Vec<Made<T>>> {
     let (d, vocab) = (ctx.config.hidden_size, ctx.config.vocab_size);
-    let x: Vec<Vec<T>> = collapsed.iter().map(|x| rms_norm(ctx, x, &w.norm, ctx.config.rms_norm_eps)).collect();
-    let mut logits: Vec<Vec<T>> = x.iter().map(|x| vec![T::ZERO; x.len() / d * vocab]).collect();
+    let x: Vec<Made<T>> = collapsed.iter().map(|x| rms_norm(ctx, x, &w.norm, ctx.config.rms_norm_eps)).collect();
+    // A backend's product of the whole table is the logits.
+    let whole = ctx.backend.is_some() && vocab <= VOCAB_BLOCK;
+    let room = |x: &Made<T>| if whole { Vec::new() } else { vec![T::ZERO; x.len() / d * vocab] };
+    let mut logits: Vec<Made<T>> = x.iter().map(|x| room(x).into()).collect();
     for (i, block) in blocks(vocab).enumerate() {
         let fresh;
         let packed = match table {
@@ -99,7 +103,11 @@ pub(crate) fn head_logits<T: Real>(
             }
         };
         for (x, logits) in x.iter().zip(&mut logits) {
-            linear_into(ctx, &rows(x, d), packed, logits, vocab, block.start);
+            if whole {
+                *logits = linear(ctx, x, d, packed);
+            } else {
+                linear_into(ctx, &rows(x, d), packed, logits, vocab, block.start);
+            }
         }
     }
     Ok(logits)

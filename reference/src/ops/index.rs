@@ -11,12 +11,13 @@ use super::rope::Angles;
 use super::{Ctx, linear, rows};
 use crate::backend::Scoring;
 use crate::linalg::{Packed, Real, ScoreBuffers, relu_scores};
+use crate::made::Made;
 
 /// Queries that are scored together.
 const QUERIES: usize = 8;
 
 /// qr `[S,R]` to iq `[S,Hi,di]`.
-pub(crate) fn index_query<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Vec<T> {
+pub(crate) fn index_query<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Made<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
     let mut iq = linear(ctx, qr, ctx.config.q_lora_rank, wq_b);
     angles.rotate_rows(ctx, &mut iq, (heads, di), false);
@@ -24,25 +25,25 @@ pub(crate) fn index_query<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, ang
 }
 
 /// x `[S,D]` to iw `[S,Hi]`, both scale factors included.
-pub(crate) fn index_weights<T: Real>(ctx: Ctx<'_>, x: &[T], weights_proj: &Packed<T>) -> Vec<T> {
+pub(crate) fn index_weights<T: Real>(ctx: Ctx<'_>, x: &[T], weights_proj: &Packed<T>) -> Made<T> {
     let (heads, di) = (ctx.config.index_n_heads as f64, ctx.config.index_head_dim as f64);
     let scale = T::of(1.0 / di.sqrt() * (1.0 / heads.sqrt()));
     let mut iw = linear(ctx, x, ctx.config.hidden_size, weights_proj);
     if let Some(iw) = ctx.values(|there| there.scale(T::single(&iw), T::single(&[scale])[0])) {
         return iw;
     }
-    for w in &mut iw {
+    for w in &mut *iw {
         *w = *w * scale;
     }
     iw
 }
 
 /// Scores `[S,T]` of rows at positions `first..first+S` against T entries.
-pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], first: usize, ratio: usize) -> Vec<T> {
+pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], first: usize, ratio: usize) -> Made<T> {
     let (heads, di) = (ctx.config.index_n_heads, ctx.config.index_head_dim);
     let total = ik.len() / di;
     if total == 0 {
-        return Vec::new();
+        return Vec::new().into();
     }
     let scoring = || {
         let (q, k, w) = (T::single(iq), T::single(ik), T::single(iw));
@@ -63,5 +64,5 @@ pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], f
         }
         relu_scores(ctx.isa, &rows(iq, di), &keys, iw, &mut visible, buffers);
     });
-    scores
+    scores.into()
 }

@@ -26,6 +26,7 @@ use karat_model::{Config, Result as Done};
 
 use crate::backend::{Backend, Slot};
 use crate::linalg::{Isa, Packed, Real, matmul, matmul_into};
+use crate::made::Made;
 
 /// What every op needs to know.
 #[derive(Clone, Copy)]
@@ -60,8 +61,14 @@ impl<'a> Ctx<'a> {
     }
 
     /// The same where the result is one tensor of values.
-    pub(crate) fn values<T: Real>(self, op: impl FnOnce(&dyn Backend) -> Done<Vec<f32>>) -> Option<Vec<T>> {
-        self.there::<T, _>(op).map(T::of_singles)
+    pub(crate) fn values<T: Real>(self, op: impl FnOnce(&dyn Backend) -> Done<Vec<f32>>) -> Option<Made<T>> {
+        self.there::<T, _>(op).map(|values| self.made(values))
+    }
+
+    /// A result of the backend's last op, as it came.
+    pub(crate) fn made<T: Real>(self, values: Vec<f32>) -> Made<T> {
+        let there = self.backend.and_then(|slot| slot.lying(&values));
+        Made::new(T::of_singles(values), there)
     }
 }
 
@@ -71,8 +78,8 @@ pub(crate) fn rows<T>(x: &[T], width: usize) -> Vec<&[T]> {
 }
 
 /// A linear without bias: `[S,k] -> [S,n]`, `y = x w^T`.
-pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &Packed<T>) -> Vec<T> {
-    ctx.values(|there| there.linear(T::single(x), w.matrix())).unwrap_or_else(|| matmul(ctx.isa, &rows(x, k), w))
+pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &Packed<T>) -> Made<T> {
+    ctx.values(|there| there.linear(T::single(x), w.matrix())).unwrap_or_else(|| matmul(ctx.isa, &rows(x, k), w).into())
 }
 
 /// The same for rows that lie anywhere, into columns `first..first+n` of rows of `stride` values.

@@ -7,6 +7,7 @@
 use super::rms_norm::rms_norm;
 use super::{Ctx, linear};
 use crate::linalg::{Packed, Real};
+use crate::made::Made;
 
 /// Weights of the input.
 pub(crate) struct MtpWeights<T> {
@@ -21,7 +22,7 @@ pub(crate) struct MtpWeights<T> {
 }
 
 /// Embeddings of the next ids `[S,D]` and streams `[S,hc,D]` to the block's streams `[S,hc,D]`.
-pub(crate) fn mtp_input<T: Real>(ctx: Ctx<'_>, w: &MtpWeights<T>, next: &[T], h: &[T]) -> Vec<T> {
+pub(crate) fn mtp_input<T: Real>(ctx: Ctx<'_>, w: &MtpWeights<T>, next: &[T], h: &[T]) -> Made<T> {
     let (d, eps) = (ctx.config.hidden_size, ctx.config.rms_norm_eps);
     let e = linear(ctx, &rms_norm(ctx, next, &w.enorm, eps), d, &w.e_proj);
     let mut x = linear(ctx, &rms_norm(ctx, h, &w.hnorm, eps), d, &w.h_proj);

@@ -8,12 +8,13 @@ use rayon::prelude::*;
 
 use super::Ctx;
 use crate::linalg::{Real, sums_of_squares};
+use crate::made::Made;
 
 /// Rows of one task.
 const ROWS: usize = 64;
 
 /// `r` of each row of `n` values: `[S]`.
-pub(crate) fn inverse_rms<T: Real>(ctx: Ctx<'_>, x: &[T], n: usize, eps: f64) -> Vec<T> {
+pub(crate) fn inverse_rms<T: Real>(ctx: Ctx<'_>, x: &[T], n: usize, eps: f64) -> Made<T> {
     if let Some(r) = ctx.values(|there| there.inverse_rms(T::single(x), n, eps)) {
         return r;
     }
@@ -26,11 +27,11 @@ pub(crate) fn inverse_rms<T: Real>(ctx: Ctx<'_>, x: &[T], n: usize, eps: f64) ->
             *r = T::of(1.0 / (ss / n as f64 + eps).sqrt());
         }
     });
-    r
+    r.into()
 }
 
 /// `(x * r) * w`: `[S,n]`.
-pub(crate) fn rms_norm<T: Real>(ctx: Ctx<'_>, x: &[T], w: &[T], eps: f64) -> Vec<T> {
+pub(crate) fn rms_norm<T: Real>(ctx: Ctx<'_>, x: &[T], w: &[T], eps: f64) -> Made<T> {
     let n = w.len();
     if let Some(y) = ctx.values(|there| there.rms_norm(T::single(x), n, Some(T::single(w)), eps)) {
         return y;
@@ -44,13 +45,13 @@ pub(crate) fn rms_norm<T: Real>(ctx: Ctx<'_>, x: &[T], w: &[T], eps: f64) -> Vec
             }
         }
     });
-    y
+    y.into()
 }
 
 /// `x * r` without weight, in place: the per-head norm of q (spec 2.5).
-pub(crate) fn rms_scale<T: Real>(ctx: Ctx<'_>, x: &mut [T], n: usize, eps: f64) {
+pub(crate) fn rms_scale<T: Real>(ctx: Ctx<'_>, x: &mut Made<T>, n: usize, eps: f64) {
     if let Some(y) = ctx.values(|there| there.rms_norm(T::single(x), n, None, eps)) {
-        x.copy_from_slice(&y);
+        *x = y;
         return;
     }
     let r = inverse_rms(ctx, x, n, eps);

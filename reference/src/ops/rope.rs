@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use super::Ctx;
 use crate::linalg::Real;
+use crate::made::Made;
 
 /// Inverse frequencies of one rope.
 #[derive(Debug)]
@@ -120,10 +121,10 @@ impl<T: Real> Angles<T> {
     }
 
     /// Rotates the last rd dims of every head of all rows in place: x `[S, heads, width]`; `back` turns them back.
-    pub(crate) fn rotate_rows(&self, ctx: Ctx<'_>, x: &mut [T], (heads, width): (usize, usize), back: bool) {
+    pub(crate) fn rotate_rows(&self, ctx: Ctx<'_>, x: &mut Made<T>, (heads, width): (usize, usize), back: bool) {
         let turns = || -> Vec<T> { self.turns.iter().flat_map(|&(cos, sin)| [cos, sin]).collect() };
         if let Some(y) = ctx.values(|there| there.rotate(T::single(x), width, T::single(&turns()), self.half, back)) {
-            x.copy_from_slice(&y);
+            *x = y;
             return;
         }
         let rows = x.par_chunks_exact_mut(heads * width).enumerate().with_min_len((64 / heads).max(16));

@@ -9,6 +9,7 @@
 use super::select::top_k;
 use super::{Ctx, linear};
 use crate::linalg::{Function, Packed, Real, map, ordered_sum};
+use crate::made::Made;
 
 /// Weights of a router.
 pub(crate) struct RouterWeights<T> {
@@ -27,7 +28,7 @@ pub(crate) enum Choice<T> {
 }
 
 /// x `[S,D]` to router logits `[S,E]`.
-pub(crate) fn router_logits<T: Real>(ctx: Ctx<'_>, x: &[T], w: &RouterWeights<T>) -> Vec<T> {
+pub(crate) fn router_logits<T: Real>(ctx: Ctx<'_>, x: &[T], w: &RouterWeights<T>) -> Made<T> {
     linear(ctx, x, ctx.config.hidden_size, &w.gate)
 }
 
@@ -63,7 +64,7 @@ pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, 
 }
 
 /// Routing weights `[S,K]` of the chosen experts.
-pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T> {
+pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Made<T> {
     let (experts, k) = (ctx.config.n_routed_experts, ctx.config.num_experts_per_tok);
     let factor = ctx.config.routed_scaling_factor;
     if let Some(wt) = ctx.values(|there| there.route_weights(T::single(logits), experts, idx, k, factor)) {
@@ -80,5 +81,5 @@ pub(crate) fn weights<T: Real>(ctx: Ctx<'_>, logits: &[T], idx: &[u32]) -> Vec<T
             *s = T::of(s.wide() / sum * factor);
         }
     }
-    wt
+    wt.into()
 }

@@ -80,6 +80,15 @@ impl Columns {
         });
     }
 
+    /// Adds one row.
+    pub(super) fn push(&mut self, row: &RowSketch) {
+        self.norm.push(row.norm);
+        self.absmax.push(row.absmax);
+        self.projection.extend(row.projection);
+        self.nonfinite.push(i64::from(row.nonfinite));
+        self.hash.push(row.hash);
+    }
+
     /// Name and tensor of each column.
     pub(super) fn tensors(self) -> impl Iterator<Item = (&'static str, Tensor)> {
         let rows = self.hash.len();

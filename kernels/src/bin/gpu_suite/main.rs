@@ -2,6 +2,7 @@
 //! ceilings and beside PyTorch, and writes one evidence file. It needs a driver, a pack and, for the peers, Python with torch.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports what it measures")]
 
+mod capture;
 mod golden;
 mod nccl;
 
@@ -17,7 +18,8 @@ use karat_model::{Error, Result};
 
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
-/// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead.
+/// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
+/// `--capture MODEL` what traces of golden on the GPU hold and cost.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -27,6 +29,7 @@ struct Args {
     parts: String,
     golden: Option<PathBuf>,
     nccl: Option<PathBuf>,
+    capture: Option<PathBuf>,
     karat: Option<PathBuf>,
 }
 
@@ -34,13 +37,13 @@ fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--karat"]
+        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--capture", "--karat"]
             .contains(&name.as_str())
         {
             return Err(usage().found(name));
@@ -57,6 +60,7 @@ fn args() -> Result<Args> {
         parts: take("--parts").unwrap_or_default(),
         golden: take("--golden").map(Into::into),
         nccl: take("--nccl").map(Into::into),
+        capture: take("--capture").map(Into::into),
         karat: take("--karat").map(Into::into),
     })
 }
@@ -77,6 +81,9 @@ fn run() -> Result<bool> {
     if let Some(model) = args.golden {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
         return golden::run(&golden::Golden { pack, out, date, model, karat });
+    }
+    if let Some(model) = args.capture {
+        return capture::run(&capture::Part { pack: args.pack, out: args.out, date: args.date, model });
     }
     if let Some(model) = args.nccl {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);

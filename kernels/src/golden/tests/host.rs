@@ -1,8 +1,9 @@
 //! Golden's kernels compiled for this processor by its C++ compiler, where there is one: the same sources, run thread by thread.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use karat_model::{Error, Result};
 use libloading::Library;
@@ -17,6 +18,16 @@ const HEADER: &str = include_str!("host.h");
 pub(super) struct Host {
     library: Library,
     one: Mutex<()>,
+    /// Launches by kernel, and bytes that were copied in and out.
+    pub(super) counted: Arc<Mutex<Counted>>,
+}
+
+/// What a runner was asked to do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Counted {
+    pub(super) launches: BTreeMap<&'static str, usize>,
+    pub(super) writes: (usize, usize),
+    pub(super) reads: (usize, usize),
 }
 
 /// Memory of this process: 8-byte words, so that every type is aligned.
@@ -51,7 +62,7 @@ impl Host {
     pub(super) fn again(folder: &Path) -> Self {
         // SAFETY: compiled from our own source; it has no initialisers.
         let library = unsafe { Library::new(folder.join("golden.so")) }.unwrap();
-        Self { library, one: Mutex::new(()) }
+        Self { library, one: Mutex::new(()), counted: Arc::default() }
     }
 }
 
@@ -64,6 +75,10 @@ impl Runner for Host {
 
     fn identity(&self) -> String {
         "host".to_string()
+    }
+
+    fn sketches(&self) -> bool {
+        true
     }
 
     fn alloc(&self, bytes: usize) -> Result<Words> {
@@ -82,6 +97,8 @@ impl Runner for Host {
             Values::U32(values) => values.to_vec(),
         };
         assert!(offset + 4 * words.len() <= memory.2, "write past the end");
+        let count = &mut self.counted.lock().unwrap().writes;
+        *count = (count.0 + 1, count.1 + 4 * words.len());
         let _held = memory.0.lock().unwrap();
         // SAFETY: within the memory, as just checked.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), (memory.1 as usize + offset) as *mut u32, words.len()) };
@@ -99,6 +116,8 @@ impl Runner for Host {
             Found::U8(v) => (v.as_mut_ptr(), v.len()),
         };
         assert!(offset + bytes <= memory.2, "read past the end");
+        let count = &mut self.counted.lock().unwrap().reads;
+        *count = (count.0 + 1, count.1 + bytes);
         let _held = memory.0.lock().unwrap();
         // SAFETY: within the memory, as just checked; any bits are a value.
         unsafe { std::ptr::copy_nonoverlapping((memory.1 as usize + offset) as *const u8, to, bytes) };
@@ -110,6 +129,7 @@ impl Runner for Host {
         type Set = unsafe extern "C" fn(u32, u32, u32);
         let missing = || Error::input(format!("no kernel {kernel}"));
         let _one = self.one.lock().unwrap();
+        *self.counted.lock().unwrap().launches.entry(kernel).or_default() += 1;
         // SAFETY: the symbols have these types in golden's sources and in the header.
         let found = unsafe {
             let run = self.library.get::<Kernel>(kernel.as_bytes()).ok();
