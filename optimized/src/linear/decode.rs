@@ -54,7 +54,7 @@ pub(super) fn each<T: Copy + Sync, V: Send>(of: &[T], value: impl Fn(T) -> V + S
 pub(crate) fn values(raw: &RawTensor<'_>) -> Result<Vec<f32>> {
     let b = raw.bytes;
     Ok(match raw.dtype {
-        Dtype::F32 => each(b.as_chunks::<4>().0, |c| f32::from_le_bytes(c)),
+        Dtype::F32 => each(b.as_chunks::<4>().0, f32::from_le_bytes),
         Dtype::Bf16 => each(b.as_chunks::<2>().0, |c| f32::from_bits(u32::from(u16::from_le_bytes(c)) << 16)),
         Dtype::F8E4M3 => each(b, |c| E4M3[c as usize]),
         Dtype::F8E8M0 => each(b, e8m0_value),
