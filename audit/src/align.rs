@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use karat_seam::{Data, Recorded, RowId, Streams, Tap, Tensor};
+use karat_seam::{Data, Recorded, RowId, Streams, Tap, Tensor, extend};
 
 /// Index of the last pass of each (sequence, position).
 fn places(rows: &[RowId]) -> BTreeMap<(u32, u32), usize> {
@@ -34,8 +34,13 @@ pub(crate) fn gather<'a>(rows: &[RowId], tensor: &'a Tensor, want: &[RowId]) -> 
     let have = places(rows);
     let index: Vec<usize> = want.iter().map(|r| have.get(&(r.seq, r.pos)).copied()).collect::<Option<_>>()?;
     let width = tensor.width();
-    fn pick<T: Copy>(values: &[T], index: &[usize], width: usize) -> Vec<T> {
-        index.iter().flat_map(|&i| values[i * width..(i + 1) * width].iter().copied()).collect()
+    fn pick<T: Copy + Send + Sync>(values: &[T], index: &[usize], width: usize) -> Vec<T> {
+        let mut out = Vec::with_capacity(index.len() * width);
+        // Rows that lie one after the other are copied together.
+        for run in index.chunk_by(|a, b| a + 1 == *b) {
+            extend(&mut out, &values[run[0] * width..(run[0] + run.len()) * width]);
+        }
+        out
     }
     let data = match &tensor.data {
         Data::F32(v) => Data::F32(pick(v, &index, width)),

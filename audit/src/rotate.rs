@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use karat_seam::{Data, Tap, Tensor};
+use rayon::prelude::*;
 
 /// True for the taps that a rotated indexer stores rotated.
 pub(crate) fn is_rotated(tap: Tap) -> bool {
@@ -21,17 +22,18 @@ pub(crate) fn rows<'a>(tensor: Cow<'a, Tensor>, rotate: &[bool]) -> Cow<'a, Tens
     }
     let width = tensor.width();
     let mut tensor = tensor.into_owned();
-    let chosen = (0..tensor.rows()).filter(|r| rotate.get(*r) == Some(&true));
-    for row in chosen.collect::<Vec<_>>() {
-        for at in (row * width..(row + 1) * width).step_by(dim) {
-            match &mut tensor.data {
-                Data::F32(v) => rotated(&mut v[at..at + dim]),
-                Data::F64(v) => hadamard(&mut v[at..at + dim]),
-                Data::I64(_) | Data::U8(_) => {}
-            }
-        }
+    match &mut tensor.data {
+        Data::F32(v) => each(v, (width, dim), rotate, rotated),
+        Data::F64(v) => each(v, (width, dim), rotate, hadamard),
+        Data::I64(_) | Data::U8(_) => {}
     }
     Cow::Owned(tensor)
+}
+
+/// Every vector of the rows that are chosen.
+fn each<T: Send>(values: &mut [T], (width, dim): (usize, usize), chosen: &[bool], f: impl Fn(&mut [T]) + Sync) {
+    let rows = values.par_chunks_exact_mut(width.max(1)).zip(chosen);
+    rows.filter(|(_, chosen)| **chosen).for_each(|(row, _)| row.chunks_exact_mut(dim).for_each(&f));
 }
 
 /// One vector, rotated in place; its length is a power of two.

@@ -11,10 +11,12 @@ KARAT_SUITE_DRY=1 runs a few of them by contracts on the processor alone: the sc
 
 import csv
 import json
+import math
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 
 KERNELS = "exact-split-mhc,bf16-gemm,fp8-indexer,mma-sparse-mla,{moe}"
@@ -29,11 +31,21 @@ def left():
 
 
 def run(args, log):
-    """Exit code, seconds and the most memory of a process, in MiB; -1 where it was ended for its time."""
+    """Exit code, seconds and the most memory of a process, in MiB; -1 where it was ended for its time. What it writes goes into `log`,
+    each line behind the second at which it came."""
     begun = time.monotonic()
-    with open(log, "wb") as out:
-        pid = os.posix_spawn(args[0], args, os.environ, file_actions=[
-            (os.POSIX_SPAWN_DUP2, out.fileno(), 1), (os.POSIX_SPAWN_DUP2, out.fileno(), 2)])
+    taking, giving = os.pipe()
+    pid = os.posix_spawn(args[0], args, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, giving, 1), (os.POSIX_SPAWN_DUP2, giving, 2)])
+    os.close(giving)
+
+    def keep():
+        with os.fdopen(taking, errors="replace") as lines, open(log, "w") as out:
+            for line in lines:
+                out.write(f"{time.monotonic() - begun:.0f} s: {line}")
+                out.flush()
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
     ended = False
     while True:
         found, status, usage = os.wait4(pid, os.WNOHANG)
@@ -43,8 +55,16 @@ def run(args, log):
             os.kill(pid, 9)
             ended = True
         time.sleep(0.02)
+    keeper.join()
     code = -1 if ended else os.waitstatus_to_exitcode(status)
     return code, round(time.monotonic() - begun, 2), usage.ru_maxrss // 1024
+
+
+def tail(log, most=1500):
+    """The last whole lines of a log."""
+    with open(log, errors="replace") as file:
+        text = file.read()
+    return text if len(text) <= most else text[-most:].split("\n", 1)[-1]
 
 
 def number(text):
@@ -56,6 +76,31 @@ def table(path):
         return []
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
+
+
+def of_stock(rows):
+    """What stock errs, by tap (a part in brackets): the largest total, inherited and injected error, and the row that is nearest to its
+    tolerance, or farthest over it. Numbers that are none are counted."""
+    taps = {}
+    for row in rows:
+        if row["patch_set"] != "stock" or row["part"].startswith("kernel"):
+            continue
+        at = taps.setdefault(row["tap"] + (f" ({row['part']})" if row["part"] else ""), {"rows": 0, "values": 0})
+        at["rows"] += 1
+        at["values"] += int(row["n"] or 0)
+        for name in ("total", "inherited", "injected"):
+            found = number(row[name])
+            if found is None:
+                continue
+            if not math.isfinite(found):
+                at["not_finite"] = at.get("not_finite", 0) + 1
+            elif found >= at.get(name, 0.0):
+                at[name] = found
+        value, tolerance = number(row["value"]), number(row["tolerance"])
+        judged = value is not None and tolerance is not None and math.isfinite(value) and tolerance > 0
+        if judged and value / tolerance >= at.get("of_tolerance", 0.0):
+            at.update(of_tolerance=value / tolerance, worst=value, tolerance=tolerance)
+    return taps
 
 
 def bundle(folder):
@@ -88,7 +133,7 @@ def bundle(folder):
             at.update(of_tolerance=value / tolerance, worst=value, tolerance=tolerance)
     return {
         "verdict": verdict.get("verdict"), "reasons": verdict.get("reasons", []), "judged_rows": judged, "judged_values": values,
-        "failing": failing[:40], "failing_rows": len(failing), "taps": taps,
+        "failing": failing[:40], "failing_rows": len(failing), "taps": taps, "stock": of_stock(table(os.path.join(folder, "taps.csv"))),
         "patches": [{k: row[k] for k in ("patch", "state", "verdict", "measured_error")}
                     for row in table(os.path.join(folder, "patches.csv"))],
         "notes": [n for n in of_run.get("notes", []) if "kernel" in n or "probe" in n],
@@ -109,7 +154,7 @@ class Suite:
         folder = os.path.join(self.scratch, "bundle")
         shutil.rmtree(folder, ignore_errors=True)
         log = os.path.join(self.scratch, "log")
-        command = ["./karat", "audit", "--no-cache", "--quiet", "--out", folder, *args]
+        command = ["./karat", "audit", "--no-cache", "--out", folder, *args]
         if not DRY:
             command += ["--candidate-backend", "cuda", "--pack", "pack"]
         code, seconds, memory = run(command, log)
@@ -118,8 +163,9 @@ class Suite:
         if os.path.exists(os.path.join(folder, "run.json")):
             row.update(bundle(folder))
         else:
-            with open(log, errors="replace") as file:
-                row["said"] = file.read()[-1500:]
+            # Where it was: its last lines, each with the second at which it came.
+            row["said"] = tail(log)
+            print(row["said"], end="")
         with open(log, errors="replace") as file:
             print("".join(line for line in file if "(golden" in line or "threads" in line), end="")
         self.runs.append(row)
@@ -171,27 +217,15 @@ def vocabulary(model):
         return json.load(file)["vocab_size"]
 
 
-def talk(path, *messages):
-    """A conversation of user and assistant in turn."""
-    with open(path, "w") as file:
-        file.write('format = "karat-scenario/1"\ntitle = "A short conversation"\n')
-        for i, text in enumerate(messages):
-            role = ("user", "assistant")[i % 2]
-            file.write(f'\n[[messages]]\nrole = "{role}"\ncontent = "{text}"\n')
-
-
 def short_runs(suite, seeds):
-    ids, text = os.path.join(suite.scratch, "tokens.json"), os.path.join(suite.scratch, "short.toml")
+    ids = os.path.join(suite.scratch, "tokens.json")
     on_gpu = [] if DRY else ["--backend", "cuda"]
-    of_golden = (
-        (["write a tic tac toe html page"], []),
-        (["remember the code of the blue door", "the code is kept", "what is the code"], ["--histories", "decoded"]),
-        (["write a tic tac toe html page", "here is the page", "make the board red"], on_gpu),
-        (["which file holds the board", "it is index.html", "thank you"], ["--histories", "chunked:16"]),
-    )
-    for i, (messages, extra) in enumerate(of_golden):
-        talk(text, *messages)
-        suite.audit(f"mini golden model {i}", [text, "--model", "model", "--patches", KERNELS.format(moe="mxfp4-moe"), *extra], False)
+    # Trained weights. Of every second sequence the end is decoded: a patch that never decoded is unproven.
+    of_golden = (([24, 31], 8, []), ([64, 200], 12, []), ([5, 47, 9, 90], 6, on_gpu), ([16, 130], 9, ["--histories", "chunked:16"]))
+    for i, (lengths, decoded, extra) in enumerate(of_golden):
+        tokens(ids, 900 + i, lengths, vocabulary("model"), decoded)
+        args = ["--model", "model", "--tokens", ids, "--patches", KERNELS.format(moe="mxfp4-moe"), *extra]
+        suite.audit(f"mini golden model {i}", args, False)
     for seed in range(seeds):
         # All four pairs of a shape and a format.
         shape, experts = ("mini", "default")[seed % 2], ("mxfp4", "nvfp4")[seed // 2 % 2]

@@ -57,7 +57,7 @@ pub struct AuditRun {
     pub exit: Option<i32>,
     /// Why it was not begun.
     pub skipped: Option<String>,
-    /// What a run without a bundle said.
+    /// What a run without a bundle said last, each line behind the second at which it came: where one that was ended for its time was.
     pub said: Option<String>,
     /// Wall time.
     pub seconds: f64,
@@ -79,6 +79,9 @@ pub struct AuditRun {
     pub failing_rows: u64,
     /// By tap: the worst row against its contract, differing decisions, the distance from golden.
     pub taps: BTreeMap<String, BTreeMap<String, f64>>,
+    /// By tap of stock against golden: rows and values, the largest `total`, `inherited` and `injected` error (rel-L2), and of the row
+    /// that is nearest to its tolerance `worst`, `tolerance` and `of_tolerance`. Files of before have none.
+    pub stock: BTreeMap<String, BTreeMap<String, f64>>,
     /// State and verdict of each patch.
     pub patches: Vec<BTreeMap<String, String>>,
     /// What the run noted of its kernels.

@@ -22,7 +22,7 @@ use crate::weights::BlockWeights;
 /// Rows of a sequence that go through an op at a time: their tensors stay in the caches from op to op.
 const PIECE: usize = 256;
 /// The same where a visitor looks at index scores or selections, whose rows are as long as there are entries at the end
-/// of a piece.
+/// of a piece, and doesn't say that few rows will do.
 const WIDE_PIECE: usize = 2048;
 
 /// Consecutive rows of one sequence of one lane, from the state that the rows before them left.
@@ -63,8 +63,8 @@ impl<T: Real> Resident<'_, T> {
             }
             let stride = self.ctx.config.hc_mult * self.ctx.config.hidden_size;
             let see = &mut *sees[part.lane];
-            let wide = self.wanted(see, Tap::AttnIndexScore) || self.wanted(see, Tap::AttnSelected);
-            let piece = if wide { WIDE_PIECE } else { PIECE };
+            let ragged = self.wanted(see, Tap::AttnIndexScore) || self.wanted(see, Tap::AttnSelected);
+            let piece = if ragged && !see.takes_few_rows() { WIDE_PIECE } else { PIECE };
             for (i, rows) in part.rows.chunks(piece).enumerate() {
                 let mut eye = Eye { see: &mut *see, block: self.block, rows };
                 let range = i * piece * stride..(i * piece + rows.len()) * stride;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use karat_model::Config;
 use karat_model::checkpoint::Pages;
-use karat_seam::{Block, Error, Kv, Lane, Layer, LayerOut, Op, Requests, Result, RowId, Streams, Tap, Tensor, Visitor};
+use karat_seam::{
+    Block, Error, Kv, Lane, Layer, LayerOut, Op, Requests, Result, RowId, Streams, Tap, Tensor, Visitor, copied, extend,
+};
 
 use crate::block::{Part, Resident};
 use crate::golden::Golden;
@@ -42,7 +44,7 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
             let h = self.golden.streams::<T>(inputs[i])?;
             for range in sequences(&inputs[i].rows, matches!(lane.kv, Kv::Given(_)))? {
                 let rows = &inputs[i].rows[range.clone()];
-                let h = h[range.start * stride..range.end * stride].to_vec();
+                let h = copied(&h[range.start * stride..range.end * stride]);
                 parts.push(Part::new(i, rows, self.golden.ids(rows)?, (lane.kv, lane.routing), self.l, h));
             }
         }
@@ -59,7 +61,7 @@ impl<'a, T: Real> GoldenLayer<'a, T> {
                 // Most lanes have one sequence, and streams are the largest tensors of all.
                 *out = part.h;
             } else {
-                out.extend(part.h);
+                extend(out, &part.h);
             }
         }
         for (lane, h) in lanes.iter_mut().zip(out) {

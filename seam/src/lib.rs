@@ -4,6 +4,7 @@
 //! two of them layer by layer and never learns how they compute. One writable [`Visitor`] serves taps, faults, causal
 //! swaps, forced operands and noise.
 
+mod copy;
 mod error;
 mod graph;
 mod lane;
@@ -16,6 +17,7 @@ mod tensor;
 mod there;
 mod visit;
 
+pub use copy::{copied, copy, extend};
 pub use error::{Error, Result};
 pub use graph::{Op, OpSpec, Part};
 pub use lane::{Choices, Kv, KvPart, KvRows, KvView, Lane, LayerChoices, LayerOut, Routing, Streams};

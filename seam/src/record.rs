@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Data, DataMut, Error, Result, RowId, Site, Tensor, TensorMut, Visitor, Want};
+use crate::{Data, DataMut, Error, Result, RowId, Site, Tensor, TensorMut, Visitor, Want, extend};
 
 /// All pieces of one tap for one sequence, joined along axis 0.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,26 +63,28 @@ fn append(at: Site, have: &mut Recorded, rows: &[RowId], piece: &TensorMut<'_>) 
     if at.tap.is_ragged() && same_rank && have.tensor.shape.len() == 2 {
         let width = have.tensor.shape[1].max(piece.shape[1]);
         widen(&mut have.tensor, width);
-        let mut piece = piece.to_tensor();
-        widen(&mut piece, width);
-        return join(at, have, rows, &piece);
+        if piece.shape[1] < width {
+            let mut piece = piece.to_tensor();
+            widen(&mut piece, width);
+            return join(at, have, rows, &piece.as_mut());
+        }
     }
-    join(at, have, rows, &piece.to_tensor())
+    join(at, have, rows, piece)
 }
 
-fn join(at: Site, have: &mut Recorded, rows: &[RowId], piece: &Tensor) -> Result<()> {
+fn join(at: Site, have: &mut Recorded, rows: &[RowId], piece: &TensorMut<'_>) -> Result<()> {
     if have.tensor.shape.get(1..) != piece.shape.get(1..) {
         let expected = have.tensor.shape.clone();
-        return Err(Error::Shape { at: at.to_string(), expected, found: piece.shape.clone() });
+        return Err(Error::Shape { at: at.to_string(), expected, found: piece.shape.to_vec() });
     }
     match (&mut have.tensor.data, &piece.data) {
-        (Data::F32(a), Data::F32(b)) => a.extend_from_slice(b),
-        (Data::F64(a), Data::F64(b)) => a.extend_from_slice(b),
-        (Data::I64(a), Data::I64(b)) => a.extend_from_slice(b),
-        (Data::U8(a), Data::U8(b)) => a.extend_from_slice(b),
+        (Data::F32(a), DataMut::F32(b)) => extend(a, b),
+        (Data::F64(a), DataMut::F64(b)) => extend(a, b),
+        (Data::I64(a), DataMut::I64(b)) => extend(a, b),
+        (Data::U8(a), DataMut::U8(b)) => extend(a, b),
         (a, b) => return Err(Error::Dtype { at: at.to_string(), expected: a.dtype(), found: b.dtype() }),
     }
-    have.tensor.shape[0] += piece.rows();
+    have.tensor.shape[0] += piece.shape.first().copied().unwrap_or(1);
     have.rows.extend_from_slice(rows);
     Ok(())
 }
@@ -110,6 +112,16 @@ fn widen(tensor: &mut Tensor, width: usize) {
 }
 
 impl DataMut<'_> {
+    /// Name of the element type as error messages print it.
+    pub fn dtype(&self) -> &'static str {
+        match self {
+            Self::F32(_) => "f32",
+            Self::F64(_) => "f64",
+            Self::I64(_) => "i64",
+            Self::U8(_) => "u8",
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {

@@ -1,9 +1,9 @@
 //! Owned and borrowed tensors: a shape and a flat row-major vector. No views, no strides, no arithmetic.
 
-use crate::{Error, Result};
+use crate::{Error, Result, copied};
 
 /// Flat row-major values.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub enum Data {
     /// Golden and candidate values (a bf16 storage point holds bf16 values in f32).
     F32(Vec<f32>),
@@ -13,6 +13,17 @@ pub enum Data {
     I64(Vec<i64>),
     /// Masks (0 or 1) and raw codes.
     U8(Vec<u8>),
+}
+
+impl Clone for Data {
+    fn clone(&self) -> Self {
+        match self {
+            Self::F32(v) => Self::F32(copied(v)),
+            Self::F64(v) => Self::F64(copied(v)),
+            Self::I64(v) => Self::I64(copied(v)),
+            Self::U8(v) => Self::U8(copied(v)),
+        }
+    }
 }
 
 impl Data {
@@ -164,10 +175,10 @@ impl<'a> TensorMut<'a> {
     /// A copy of what the visitor sees.
     pub fn to_tensor(&self) -> Tensor {
         let data = match &self.data {
-            DataMut::F32(v) => Data::F32(v.to_vec()),
-            DataMut::F64(v) => Data::F64(v.to_vec()),
-            DataMut::I64(v) => Data::I64(v.to_vec()),
-            DataMut::U8(v) => Data::U8(v.to_vec()),
+            DataMut::F32(v) => Data::F32(copied(v)),
+            DataMut::F64(v) => Data::F64(copied(v)),
+            DataMut::I64(v) => Data::I64(copied(v)),
+            DataMut::U8(v) => Data::U8(copied(v)),
         };
         Tensor::new(self.shape.to_vec(), data)
     }

@@ -22,6 +22,14 @@ pub enum Want {
 pub trait Visitor: Send {
     /// What is wanted at this place.
     fn want(&self, at: Site) -> Want;
+
+    /// True if index scores and selections may come in pieces of few rows, each as wide as the entries that its last row sees. A
+    /// visitor that widens what it joined with every piece is better off with many rows at once, which is what it gets unless it
+    /// says so; few rows are still in the processor's caches when they are shown.
+    fn takes_few_rows(&self) -> bool {
+        false
+    }
+
     /// Sees the tensor; called only when `want` said `Read` or `Write`.
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()>;
     /// The same where the values also lie on the processor that computed them; called only when `want` said `Read`. Who has no use

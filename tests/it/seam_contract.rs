@@ -117,6 +117,50 @@ fn ops_composed_by_the_graph_equal_a_run() {
     compose(&[70], Mode::F64);
 }
 
+/// Records all, and the most rows of one visit.
+struct Pieces {
+    seen: Recorder,
+    few: bool,
+    most: usize,
+}
+
+impl Visitor for Pieces {
+    fn want(&self, _: Site) -> Want {
+        Want::Read
+    }
+
+    fn takes_few_rows(&self) -> bool {
+        self.few
+    }
+
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> Result<()> {
+        self.most = self.most.max(if at.tap.is_per_entry() { 0 } else { rows.len() });
+        self.seen.visit(at, rows, tensor)
+    }
+}
+
+#[test]
+fn few_rows_at_a_time_are_the_same_rows() {
+    let golden = golden(&[600], Mode::F32);
+    let [many, few] = [false, true].map(|few| {
+        let mut see = Pieces { seen: Recorder::all(), few, most: 0 };
+        let mut x = golden.embed(&mut NoTaps).unwrap();
+        for l in 0..golden.blocks().layers {
+            let mut lanes = [Lane::new(&x, &mut see)];
+            golden.layer(l).unwrap().run(&mut lanes).unwrap();
+            let [lane] = lanes;
+            x = lane.out.unwrap().streams;
+        }
+        see
+    });
+    assert_eq!((many.most, few.most), (600, 256));
+    assert!(many.seen.taps.len() > 100, "{}", many.seen.taps.len());
+    for (at, whole) in &many.seen.taps {
+        assert_eq!(few.seen.taps.get(at), Some(whole), "{}", at.0);
+    }
+    assert_eq!(few.seen.taps.len(), many.seen.taps.len());
+}
+
 /// Changes every tensor of one tap.
 struct Change(Site, usize);
 

@@ -167,6 +167,10 @@ impl Visitor for SketchWriter {
         if self.glob.admits(at) { Want::Read } else { Want::Skip }
     }
 
+    fn takes_few_rows(&self) -> bool {
+        true
+    }
+
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
         self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;

@@ -15,8 +15,9 @@ use crate::{Result, align};
 
 /// A score so many standard deviations of the difference of two noises from the boundary is never exchanged.
 const SIGMAS: f64 = 4.0;
-/// Decisions of a row that are looked at, the nearest: of entries, and of experts, each of which costs a pass over all experts.
-const ENTRIES: usize = 12;
+/// Decisions of a row that are looked at, the nearest: of entries, where what is open beyond them is held against the candidate
+/// (rows with more than 12 are usual after a hundred tokens), and of experts, each of which costs a pass over all experts.
+const ENTRIES: usize = 24;
 const EXPERTS: usize = 4;
 
 /// Noise of the scores that decide, by row and score.

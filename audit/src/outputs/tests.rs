@@ -23,6 +23,23 @@ fn two_branches_are_told_apart_by_their_coefficients() {
 }
 
 #[test]
+fn what_coefficients_are_off_by_is_told_from_an_error_of_attention() {
+    // Two ways with a sine near 0.2, and an experts' sum (3, 4, 0) that goes into the streams by coefficients 0.01 off in the second.
+    let (c, p) = ([1.0, 1.0, 1.0, 1.0], [1.2, 1.2, 0.8, 0.8]);
+    let (sum, across) = ([3.0, 4.0, 0.0], [0.0, 0.0, 0.02]);
+    let off = [0.0, 0.01, 0.0, 0.0];
+    let e: Vec<f64> = (0..4).flat_map(|k| [0, 1, 2].map(|i| off[k] * sum[i] + c[k] * across[i])).collect();
+    let [mut attention, ..] = split(&e, &c, &p);
+    // (pp ce - cp pe) / (cc pp - cp cp) with cc 4, cp 4, pp 4.16, ce 0.01 and pe 0.012: -0.0064 / 0.64 = -0.01 sums.
+    for (found, right) in attention.iter().zip([-0.03, -0.04, 0.02]) {
+        assert!((found - right).abs() < 1e-12, "{attention:?}");
+    }
+    // Two and a half times what attention itself errs by; without the sum's own direction that alone is left.
+    remove(&mut attention, &basis([sum.to_vec()]));
+    assert!(attention.iter().zip(across).all(|(found, right)| (found - right).abs() < 1e-12), "{attention:?}");
+}
+
+#[test]
 fn what_lies_in_a_span_is_taken_out_and_the_rest_stays() {
     let basis = basis([vec![1.0, 1.0, 0.0], vec![2.0, 2.0, 0.0], vec![0.0, 1.0, 0.0]]);
     assert_eq!(basis.len(), 2, "the second is the first");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use karat_seam::{Data, Error as SeamError, Layer, Op, Recorder, RowId, Site, Streams, Tap, Tensor};
 
 use super::flips::{self, Entries, Scores};
-use super::linear::{dot, norm, remove, split};
+use super::linear::{basis, dot, norm, remove, split};
 use crate::facts::LayerFacts;
 use crate::{Result, align, own_error};
 
@@ -26,7 +26,7 @@ const PASSES: usize = 5;
 const SETTLED: f64 = 1e-3;
 /// The sine under which two ways into the streams are taken for one: such a row says nothing of either branch. What follows from
 /// a wrong share of one there is as large as noise, and the solution is another one.
-const PARALLEL: f64 = 0.1;
+const PARALLEL: f64 = 0.15;
 /// Groups of heads whose gains are told apart, at most.
 const GROUPS: usize = 8;
 
@@ -224,17 +224,25 @@ impl<'a> Side<'a> {
         };
         let mut blur = self.blur([&post, &comb, &post2], is_parallel.into_iter());
         let mut heads = self.heads.clone();
+        let beside = self.beside(&ffn);
         for values in heads.iter_mut().chain([&mut error]) {
-            values.chunks_exact_mut(self.d).zip(&self.entries.open).for_each(|(row, basis)| remove(row, basis));
+            for ((row, open), beside) in values.chunks_exact_mut(d).zip(&self.entries.open).zip(&beside) {
+                remove(row, open);
+                remove(row, beside);
+            }
         }
         let Some(open) = flips::experts(self, &made)? else { return Ok(None) };
         let closed = |open: &[Vec<Vec<f64>>]| open.iter().map(Vec::is_empty).collect::<Vec<bool>>();
         let is_closed = closed(&self.entries.open);
         let all: Vec<bool> = is_closed.iter().zip(closed(&open)).map(|(a, b)| *a && b).collect();
-        let along = |(error, shares): (&[f64], &Vec<(usize, Vec<f64>)>)| {
-            shares.iter().map(|(entry, share)| (*entry, dot(error, share), dot(share, share))).collect()
+        let along = |((error, shares), beside): ((&[f64], &Vec<(usize, Vec<f64>)>), &Vec<Vec<f64>>)| {
+            let of = |(entry, share): &(usize, Vec<f64>)| {
+                let off: f64 = beside.iter().map(|beside| dot(share, beside).powi(2)).sum();
+                (*entry, dot(error, share), dot(share, share) - off)
+            };
+            shares.iter().map(of).collect()
         };
-        let along = error.chunks_exact(self.d).zip(&self.entries.shares).map(along).collect();
+        let along = error.chunks_exact(d).zip(&self.entries.shares).zip(&beside).map(along).collect();
         let whole = norms(&right, self.hc * self.d);
         let mut blur = |size: &[f64]| -> Vec<f64> {
             let rows = blur.next().unwrap_or_default();
@@ -282,6 +290,19 @@ impl<'a> Side<'a> {
             is_one_op: false,
         };
         Ok(Some([attention, experts, rest]))
+    }
+
+    /// By row: the direction of the experts' sum `[S,D]`, less what open entries would change. By which coefficients that sum goes
+    /// into the streams follows from attention's result, noise and all; what they are off by is a multiple of the sum in every
+    /// stream, and the split has as much of it in attention as the two ways are near to each other. One direction, which says
+    /// nothing of attention.
+    fn beside(&self, ffn: &[f64]) -> Vec<Vec<Vec<f64>>> {
+        let of = |(sum, open): (&[f64], &Vec<Vec<f64>>)| {
+            let mut sum = sum.to_vec();
+            remove(&mut sum, open);
+            basis([sum])
+        };
+        ffn.chunks_exact(self.d).zip(&self.entries.open).map(of).collect()
     }
 
     /// The sine of the angle between the two ways of row `s`.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::inline_always, reason = "only inlined code takes the instruction set of its caller in simd_call.rs")]
 
+use rayon::prelude::*;
+
 use super::TOGETHER;
 use crate::simd_call::{Work, call};
 
@@ -9,6 +11,8 @@ use crate::simd_call::{Work, call};
 const ORDER: f64 = 1.0 / (1 << 20) as f64;
 /// Leading bits of a unit count that it is sorted by first: sign, exponent and four of the mantissa.
 const SORTED: u32 = 16;
+/// Values of one task.
+const TASK: usize = 1 << 21;
 
 /// 99th percentile of |theirs - golden|, less what sums in another order may differ by, in units of golden's last place in
 /// bf16, over some rows of two tensors of one `width`; and the row of the largest. `None` for no values.
@@ -16,7 +20,31 @@ pub fn last_places(golden: &[f32], theirs: &[f32], width: usize, rows: &[usize])
     if width == 0 {
         return None;
     }
-    call(Units { golden, theirs, width, rows })
+    let first = *rows.first()?;
+    let block = (TASK / width).max(1);
+    let of = |rows| Units { golden, theirs, width, rows };
+    let blocks = || rows.par_chunks(block);
+    // None is negative: they are in the order of their bits. Those with the leading bits of the one in question are looked
+    // for in a second walk, which takes less than to keep and sort them all.
+    let counted: Vec<(Vec<u32>, (f64, usize))> = blocks().map(|rows| call(Counts(of(rows)))).collect();
+    let mut worst = (f64::NEG_INFINITY, first);
+    let mut counts = vec![0usize; 1 << SORTED];
+    for (some, of_block) in &counted {
+        counts.iter_mut().zip(some).for_each(|(all, n)| *all += *n as usize);
+        worst = if of_block.0 > worst.0 { *of_block } else { worst };
+    }
+    let n = rows.len() * width;
+    let mut rank = ((n as f64 * 0.99).ceil() as usize).clamp(1, n) - 1;
+    let holds = |count: &usize| {
+        let is_here = rank < *count;
+        rank -= if is_here { 0 } else { *count };
+        is_here
+    };
+    let leading = counts.iter().position(holds)?;
+    let near: Vec<Vec<f64>> = blocks().map(|rows| call(Near(of(rows), leading))).collect();
+    let mut near = near.concat();
+    let (_, p99, _) = near.select_nth_unstable_by(rank, f64::total_cmp);
+    Some((*p99, worst.1))
 }
 
 /// The last place of a value in bf16: 7 mantissa bits, f32's exponents.
@@ -39,19 +67,20 @@ struct Units<'a> {
     rows: &'a [usize],
 }
 
-impl Work for Units<'_> {
-    type Out = Option<(f64, usize)>;
+/// How many values have each of the leading bits, and the largest with its row.
+struct Counts<'a>(Units<'a>);
+
+impl Work for Counts<'_> {
+    type Out = (Vec<u32>, (f64, usize));
 
     #[inline(always)]
-    fn run(self) -> Option<(f64, usize)> {
-        let mut worst = (f64::NEG_INFINITY, *self.rows.first()?);
-        let orders = self.orders();
-        let mut units = vec![0.0; self.width];
-        // None is negative: they are in the order of their bits. Those with the leading bits of the one in question are
-        // looked for in a second walk, which takes less than to keep and sort them all.
+    fn run(self) -> Self::Out {
+        let of = self.0;
+        let mut worst = (f64::NEG_INFINITY, 0);
         let mut counts = vec![0u32; 1 << SORTED];
-        for (row, order) in self.rows.iter().zip(&orders) {
-            self.units(*row, *order, &mut units);
+        let mut units = vec![0.0; of.width];
+        for (row, order) in of.rows.iter().zip(&of.orders()) {
+            of.units(*row, *order, &mut units);
             for units in &units {
                 counts[(units.to_bits() >> (64 - SORTED)) as usize] += 1;
                 if *units > worst.0 {
@@ -59,21 +88,25 @@ impl Work for Units<'_> {
                 }
             }
         }
-        let n = self.rows.len() * self.width;
-        let mut rank = ((n as f64 * 0.99).ceil() as usize).clamp(1, n) - 1;
-        let holds = |(_, count): &(usize, &u32)| {
-            let is_here = rank < **count as usize;
-            rank -= if is_here { 0 } else { **count as usize };
-            is_here
-        };
-        let (leading, count) = counts.iter().enumerate().find(holds)?;
-        let mut near = Vec::with_capacity(*count as usize);
-        for (row, order) in self.rows.iter().zip(&orders) {
-            self.units(*row, *order, &mut units);
+        (counts, worst)
+    }
+}
+
+/// The values with these leading bits.
+struct Near<'a>(Units<'a>, usize);
+
+impl Work for Near<'_> {
+    type Out = Vec<f64>;
+
+    #[inline(always)]
+    fn run(self) -> Vec<f64> {
+        let Self(of, leading) = self;
+        let (mut units, mut near) = (vec![0.0; of.width], Vec::new());
+        for (row, order) in of.rows.iter().zip(&of.orders()) {
+            of.units(*row, *order, &mut units);
             near.extend(units.iter().filter(|u| (u.to_bits() >> (64 - SORTED)) as usize == leading));
         }
-        let (_, p99, _) = near.select_nth_unstable_by(rank, f64::total_cmp);
-        Some((*p99, worst.1))
+        near
     }
 }
 

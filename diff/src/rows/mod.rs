@@ -10,10 +10,14 @@ mod tests;
 
 pub use last_place::{last_places, unit};
 
+use rayon::prelude::*;
+
 use crate::simd_call::{Work, call};
 
 /// Rows side by side.
 const TOGETHER: usize = 4;
+/// Rows of one task: whole groups.
+const BLOCK: usize = 4 * TOGETHER;
 
 /// How far some rows are off.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +33,13 @@ pub struct Distance {
 /// Over rows of two tensors of one `width`; what both have as the same infinity (a masked score) is left out. `None` for no
 /// rows, and where both are zero everywhere. Numbers that are none make the result none: they never vanish.
 pub fn distance(golden: &[f32], theirs: &[f32], width: usize, rows: &[usize]) -> Option<Distance> {
-    call(Far { golden, theirs, width, rows })
+    let mut sum = Sum { error: 0.0, size: 0.0, fourth: 0.0, worst: (f64::NEG_INFINITY, *rows.first()?) };
+    let of_rows: Vec<Vec<[f64; 2]>> =
+        rows.par_chunks(BLOCK).map(|rows| call(Far { golden, theirs, width, rows })).collect();
+    rows.iter().zip(of_rows.iter().flatten()).for_each(|(row, of_row)| sum.add(*row, *of_row));
+    let Sum { error, size, fourth, worst } = sum;
+    let carry = if fourth > 0.0 { size * size / fourth } else { 1.0 };
+    (size != 0.0 || error != 0.0).then(|| Distance { error: (error / size).sqrt(), worst: worst.1, carry })
 }
 
 struct Far<'a> {
@@ -40,22 +50,19 @@ struct Far<'a> {
 }
 
 impl Work for Far<'_> {
-    type Out = Option<Distance>;
+    type Out = Vec<[f64; 2]>;
 
     #[inline(always)]
-    fn run(self) -> Option<Distance> {
-        let mut sum = Sum { error: 0.0, size: 0.0, fourth: 0.0, worst: (f64::NEG_INFINITY, *self.rows.first()?) };
+    fn run(self) -> Vec<[f64; 2]> {
         let (fours, rest) = self.rows.as_chunks::<TOGETHER>();
+        let mut out = Vec::with_capacity(self.rows.len());
         for rows in fours {
-            rows.iter().zip(self.some(rows)).for_each(|(row, of_row)| sum.add(*row, of_row));
+            out.extend(self.some(rows));
         }
         for row in rest {
-            let [of_row] = self.some(&[*row]);
-            sum.add(*row, of_row);
+            out.extend(self.some(&[*row]));
         }
-        let Sum { error, size, fourth, worst } = sum;
-        let carry = if fourth > 0.0 { size * size / fourth } else { 1.0 };
-        (size != 0.0 || error != 0.0).then(|| Distance { error: (error / size).sqrt(), worst: worst.1, carry })
+        out
     }
 }
 
@@ -89,7 +96,6 @@ struct Sum {
 }
 
 impl Sum {
-    #[inline(always)]
     fn add(&mut self, row: usize, [off, size]: [f64; 2]) {
         self.size += size;
         self.fourth += size * size;

@@ -9,6 +9,8 @@ fn text(exit: i32) -> String {
         {{"name": "one", "command": "karat audit", "exit": {exit}, "seconds": 1.5, "memory_mib": 70, "random_weights": true,
           "verdict": "pass", "reasons": [], "judged_rows": 4, "judged_values": 99, "failing": [], "failing_rows": 0,
           "taps": {{"attn.o": {{"rows": 4, "of_tolerance": 0.25, "worst": 1e-4, "tolerance": 4e-4, "from_golden": 2e-3}}}},
+          "stock": {{"attn.o": {{"rows": 2, "values": 8, "total": 3e-3, "inherited": 1e-3, "injected": 2e-3, "of_tolerance": 0.5,
+            "worst": 2e-3, "tolerance": 4e-3}}}},
           "patches": [{{"patch": "bf16-gemm", "state": "active"}}], "notes": ["n"], "wall": null}},
         {{"name": "two", "exit": null, "skipped": "no time was left"}}]}}"#
     )
@@ -20,6 +22,8 @@ fn what_ran_is_told_from_what_passed() {
     assert!(good.stale().unwrap().is_empty());
     assert_eq!(good.passed(), (1, vec!["two"]));
     assert_eq!(AuditEvidence::parse(&text(1)).unwrap().passed(), (0, vec!["one", "two"]));
+    assert!((good.runs[0].stock["attn.o"]["injected"] - 2e-3).abs() < 1e-12);
+    assert!(AuditEvidence::parse(&text(0).replace("\"stock\"", "\"stok\"")).is_err());
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 #[cfg(target_arch = "x86_64")]
 use super::dot::has_simd;
 use super::split::split;
@@ -15,6 +17,8 @@ pub(super) const WIDTH: usize = 16;
 const TALL: usize = 6;
 /// Length of a block of an unscaled product.
 const BLOCK: usize = 256;
+/// Values that one task packs: a band of an expert's rows is packed by the thread that multiplies by it.
+const TASK: usize = 1 << 19;
 
 /// Rows of codes with one scale for each block of consecutive columns.
 #[derive(Clone, Copy)]
@@ -44,7 +48,8 @@ pub(crate) struct Panels {
 fn interleave(values: &[f32], k: usize) -> Vec<f32> {
     let rows = values.len() / k.max(1);
     let mut out = vec![0.0; rows.div_ceil(WIDTH) * k * WIDTH];
-    for (panel, rows) in out.chunks_exact_mut(k * WIDTH).zip(values.chunks(k * WIDTH)) {
+    let panels = out.par_chunks_exact_mut((k * WIDTH).max(1)).zip(values.par_chunks((k * WIDTH).max(1)));
+    panels.with_min_len((TASK / (k * WIDTH).max(1)).max(1)).for_each(|(panel, rows)| {
         let whole = if rows.len() == k * WIDTH { k / WIDTH * WIDTH } else { 0 };
         for (c, to) in panel[..whole * WIDTH].as_chunks_mut::<{ WIDTH * WIDTH }>().0.iter_mut().enumerate() {
             for (r, row) in rows.chunks_exact(k).enumerate() {
@@ -57,7 +62,7 @@ fn interleave(values: &[f32], k: usize) -> Vec<f32> {
                 slot[r] = *v;
             }
         }
-    }
+    });
     out
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor, Want};
+use karat_seam::{Error, Lane, LayerOut, Op, Result, Routing, RowId, Streams, Tap, Tensor, Want, copied, extend};
 
 use super::attention::{GivenKv, LayerState};
 use super::experts::Batch;
 use super::paged::Pages;
 use super::{Resident, Taps};
-use crate::ops::{experts, hc, norm, route};
+use crate::ops::{experts, hc, norm, route, rows as rows_of};
 use crate::plan::Numerics;
 use crate::serving::Segment;
 
@@ -63,7 +63,7 @@ pub(crate) fn run_lanes(residents: &[&Resident<'_>], lanes: &mut [Lane<'_>]) -> 
         let rows = &lane.x.rows[segment.rows.clone()];
         let mut taps = of.taps(lane.see, rows);
         let out = of.after_experts(&mut taps, segment, &half.h, &half.post, &half.comb, &mut batch)?;
-        outs[half.lane].extend(out);
+        extend(&mut outs[half.lane], &out);
         if segment.last {
             let own = finals[half.lane].get(&half.segment);
             let state = own.unwrap_or_else(|| &states[half.lane][segment.seq as usize]);
@@ -237,10 +237,8 @@ fn show_times(taps: &mut Taps<'_>, tap: Tap, factors: &[f32], values: &mut [f32]
         return taps.show(tap, values);
     }
     let part = values.len() / factors.len();
-    let mut shown = values.to_vec();
-    for (shown, factor) in shown.chunks_exact_mut(part).zip(factors) {
-        shown.iter_mut().for_each(|v| *v *= factor);
-    }
+    let mut shown = copied(values);
+    rows_of(&mut shown, part, |i, shown| shown.iter_mut().for_each(|v| *v *= factors[i]));
     let rows = taps.rows;
     if taps.changed(tap, rows, &mut shown)? {
         for ((values, shown), factor) in values.chunks_exact_mut(part).zip(shown.chunks_exact(part)).zip(factors) {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use karat_model::checkpoint::{Dtype, Encoding, Weight};
 use karat_model::{Error, Result};
+use rayon::prelude::*;
 
-use super::decode::{packed, values};
+use super::decode::{TASK, packed, values};
 use crate::arith::{Panels, Scaled, e4m3};
 use crate::plan::ACT_BLOCK;
 use crate::quant::{E4M3_MAX, largest, power_of_two_at_least};
@@ -86,14 +87,15 @@ impl Codes {
             return Cow::Borrowed(&self.values);
         }
         let blocks = cols.div_ceil(self.block);
-        let mut out = self.values.clone();
-        for (row, scales) in out.chunks_exact_mut(cols).zip(self.scales.chunks_exact(blocks)) {
-            for (part, s) in row.chunks_mut(self.block).zip(scales) {
-                for v in part.iter_mut() {
-                    *v *= s;
+        let mut out = vec![0.0; self.values.len()];
+        let codes = self.values.par_chunks_exact(cols).zip(self.scales.par_chunks_exact(blocks));
+        out.par_chunks_exact_mut(cols).zip(codes).with_min_len((TASK / cols).max(1)).for_each(
+            |(row, (codes, scales))| {
+                for ((out, codes), s) in row.chunks_mut(self.block).zip(codes.chunks(self.block)).zip(scales) {
+                    out.iter_mut().zip(codes).for_each(|(v, code)| *v = code * s);
                 }
-            }
-        }
+            },
+        );
         Cow::Owned(out)
     }
 

@@ -2,6 +2,7 @@
 
 use karat_model::checkpoint::{Dtype, RawTensor};
 use karat_model::{Error, Result};
+use rayon::prelude::*;
 
 /// E2M1 code table; bit 3 is the sign.
 const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
@@ -38,16 +39,25 @@ pub(super) fn e8m0_value(byte: u8) -> f32 {
     }
 }
 
+/// Elements that one task decodes: a band of an expert's rows is decoded by the thread that multiplies by it.
+pub(super) const TASK: usize = 1 << 19;
+
+/// A value for each element, by all threads where there are many.
+pub(super) fn each<T: Copy + Sync, V: Send>(of: &[T], value: impl Fn(T) -> V + Sync + Send) -> Vec<V> {
+    if of.len() < 2 * TASK {
+        return of.iter().map(|v| value(*v)).collect();
+    }
+    of.par_iter().with_min_len(TASK).map(|v| value(*v)).collect()
+}
+
 /// Values of a tensor with one value an element (everything but packed codes and integers).
 pub(crate) fn values(raw: &RawTensor<'_>) -> Result<Vec<f32>> {
     let b = raw.bytes;
     Ok(match raw.dtype {
-        Dtype::F32 => b.as_chunks::<4>().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),
-        Dtype::Bf16 => {
-            b.as_chunks::<2>().0.iter().map(|c| f32::from_bits(u32::from(u16::from_le_bytes(*c)) << 16)).collect()
-        }
-        Dtype::F8E4M3 => b.iter().map(|&c| E4M3[c as usize]).collect(),
-        Dtype::F8E8M0 => b.iter().map(|&c| e8m0_value(c)).collect(),
+        Dtype::F32 => each(b.as_chunks::<4>().0, f32::from_le_bytes),
+        Dtype::Bf16 => each(b.as_chunks::<2>().0, |c| f32::from_bits(u32::from(u16::from_le_bytes(c)) << 16)),
+        Dtype::F8E4M3 => each(b, |c| E4M3[c as usize]),
+        Dtype::F8E8M0 => each(b, e8m0_value),
         Dtype::Packed4 | Dtype::I64 | Dtype::I32 => {
             return Err(Error::input("tensor does not hold numbers of the expected kind")
                 .at(&raw.name)
@@ -71,9 +81,8 @@ static PAIRS: [[f32; 2]; 256] = {
 /// Values of packed E2M1 codes.
 pub(super) fn packed(bytes: &[u8]) -> Vec<f32> {
     let mut out = vec![0.0; 2 * bytes.len()];
-    for (pair, &b) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = PAIRS[usize::from(b)];
-    }
+    let pairs = out.as_chunks_mut::<2>().0.par_iter_mut().zip(bytes).with_min_len(TASK);
+    pairs.for_each(|(pair, b)| *pair = PAIRS[usize::from(*b)]);
     out
 }
 

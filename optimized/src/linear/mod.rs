@@ -9,6 +9,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use karat_model::{Checkpoint, Result};
+use karat_seam::copied;
 
 pub(crate) use bands::Bands;
 pub(crate) use decode::{indices, values};
@@ -19,6 +20,7 @@ use crate::plan::{ActCodes, Numerics, Parts, Product, WeightCodes};
 use crate::quant::{fp8_rows, nvfp4_rows, q8_rows};
 
 use codes::Codes;
+use decode::each;
 
 /// A resident weight `[rows, cols]`.
 pub(crate) struct Linear {
@@ -88,10 +90,10 @@ impl Linear {
                 if out.forms.iter().all(|(f, _)| *f != form) {
                     let panels = match form {
                         Form::F32 => Panels::pack(dense(), cols),
-                        Form::Tf32 => Panels::pack(&dense().iter().map(|v| tf32(*v)).collect::<Vec<f32>>(), cols),
+                        Form::Tf32 => Panels::pack(&each(dense(), tf32), cols),
                         Form::Bf16 => {
                             let within = codes.within(cols);
-                            Panels::pack(&within.iter().map(|v| bf16(*v)).collect::<Vec<f32>>(), cols)
+                            Panels::pack(&each(&within, bf16), cols)
                         }
                         Form::Term(n) => Panels::pack(&term(dense(), n), cols),
                         Form::Codes(WeightCodes::Stored) => codes.stored(cols)?,
@@ -158,13 +160,13 @@ impl Linear {
     pub(crate) fn operand(&self, product: Product, rules: &Numerics, x: &[f32]) -> Operand {
         let plain = |values| Operand { values, scales: Vec::new(), block: 0, width: self.cols };
         let rounded = || {
-            let mut x = x.to_vec();
+            let mut x = copied(x);
             round_rows(true, &mut x);
             plain(x)
         };
         let c = match product {
-            Product::F32 => return plain(x.to_vec()),
-            Product::Tf32 => return plain(x.iter().map(|v| tf32(*v)).collect()),
+            Product::F32 => return plain(copied(x)),
+            Product::Tf32 => return plain(each(x, tf32)),
             Product::Bf16 | Product::Terms(_) => return rounded(),
             Product::Coded(c) => c,
         };
@@ -213,7 +215,7 @@ impl Linear {
 /// The n-th bf16 term: what the terms before it leave, rounded to bf16. The differences are exact in f32.
 fn term(values: &[f32], n: u8) -> Vec<f32> {
     let rest = |v: f32| (0..n).fold(v, |rest, _| rest - bf16(rest));
-    values.iter().map(|v| bf16(rest(*v))).collect()
+    each(values, |v| bf16(rest(v)))
 }
 
 /// Activations as a product reads them.

@@ -1,6 +1,7 @@
 //! Output projection (spec 2.10).
 
 use karat_model::Config;
+use karat_seam::copied;
 
 use super::rope::Rope;
 use super::rows;
@@ -19,21 +20,18 @@ pub(crate) fn down(
 ) -> Vec<f32> {
     let (hd, groups, rank) = (config.head_dim, config.o_groups, config.o_lora_rank);
     let width = config.num_attention_heads * hd;
-    let mut o = o.to_vec();
+    let mut o = copied(o);
     rows(&mut o, width, |s, row| {
         let turn = rope.at(position(s));
         row.chunks_exact_mut(hd).for_each(|head| turn.apply(rules.store, head, true));
     });
     let part = width / groups;
     let mut z = vec![0.0; o.len() / width * groups * rank];
-    let mut x = Vec::with_capacity(o.len() / groups);
+    let mut x = vec![0.0; o.len() / groups];
     for g in 0..groups {
-        x.clear();
-        o.chunks_exact(width).for_each(|row| x.extend_from_slice(&row[g * part..(g + 1) * part]));
+        rows(&mut x, part, |s, x| x.copy_from_slice(&o[s * width + g * part..][..part]));
         let y = wo_a.apply_rows(rules.wo_a, rules, &x, g * rank..(g + 1) * rank);
-        for (z, y) in z.chunks_exact_mut(groups * rank).zip(y.chunks_exact(rank)) {
-            z[g * rank..(g + 1) * rank].copy_from_slice(y);
-        }
+        rows(&mut z, groups * rank, |s, z| z[g * rank..(g + 1) * rank].copy_from_slice(&y[s * rank..][..rank]));
     }
     round_rows(rules.store.rounds(), &mut z);
     z

@@ -24,6 +24,8 @@ const GROUP: usize = 6;
 const TASK: usize = 1 << 17;
 /// A weight this many times as wide as there are rows is cut, not the rows: each task reads its own part of it.
 const WIDER: usize = 4;
+/// Outputs that one task puts in place.
+const PLACED: usize = 1 << 17;
 
 /// `x w^T` for rows that lie anywhere: `[rows, n]`.
 pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
@@ -101,12 +103,17 @@ fn by_panels<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride
             (start, part)
         })
         .collect();
-    for (start, part) in parts {
-        let columns = part.len() / x.len();
-        for (values, row) in part.chunks_exact(columns).zip(out.chunks_mut(stride)) {
-            row[first + start * LANES..][..columns].copy_from_slice(values);
+    // Rows together: a result of many megabytes is written by all threads, to memory that none has touched yet.
+    let together = (PLACED / stride.max(1)).max(1);
+    out.par_chunks_mut(together * stride).enumerate().for_each(|(block, out)| {
+        for (start, part) in &parts {
+            let columns = part.len() / x.len();
+            let from = part.chunks_exact(columns).skip(block * together);
+            for (values, row) in from.zip(out.chunks_mut(stride)) {
+                row[first + start * LANES..][..columns].copy_from_slice(values);
+            }
         }
-    }
+    });
 }
 
 /// What a thread's products work with; kept from one to the next.

@@ -221,6 +221,10 @@ impl Visitor for TraceWriter {
         if self.glob.admits(at) { Want::Read } else { Want::Skip }
     }
 
+    fn takes_few_rows(&self) -> bool {
+        true
+    }
+
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         self.add(at, rows, &tensor).map_err(karat_seam::Error::source)
     }

@@ -45,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("reference", &["libm", "ndarray", "rayon", "sha2", "thiserror"]),
     ("reports", &["maud", "plotters"]),
     ("scenarios", &["flate2", "serde", "serde_json", "thiserror", "toml"]),
-    ("seam", &["thiserror"]),
+    ("seam", &["rayon", "thiserror"]),
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
     (
         "trace",
