@@ -26,6 +26,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "kernels/src/golden/cuda.rs",
     "kernels/src/golden/ops.rs",
     "kernels/src/golden/run.rs",
+    "kernels/src/golden/sketch.rs",
     "kernels/src/golden/tests/host.rs",
     "model/src/checkpoint/source/mmap.rs",
     "optimized/src/arith/simd_call.rs",
