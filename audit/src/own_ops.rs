@@ -102,7 +102,10 @@ pub(crate) fn rows(
                 let Some(found) = found(&golden, &theirs.tensor, &of_phase) else { continue };
                 let own = plan.as_ref().and_then(|plan| {
                     let own = plan.error(at, *op, *tap, phase, seq)?;
-                    let within = within(at, plan, (*op, *tap), phase, seq, &made);
+                    let mut within = within(at, plan, (*op, *tap), phase, seq, &made);
+                    if *tap == Tap::AttnIndexScore && within > 0.0 {
+                        within *= cancel::of_keys(&operands, &golden, &of_phase);
+                    }
                     let cancelled = match op {
                         Op::IndexScore => cancel::cost(at, phase, &operands, &golden, &of_phase),
                         _ => 0.0,
