@@ -132,15 +132,19 @@ impl SketchWriter {
             }
             DataMut::I64(values) => {
                 let Lines::Hashes(to) = self.lines(at, first, hashes)? else { return Err(mixed_up(at)) };
-                let words = |row: &[i64]| row::hash(row.len(), row.iter().flat_map(|v| [*v as u32, (*v >> 32) as u32]));
-                to.extend(values.chunks_exact(width.max(1)).map(words));
+                let mut bytes = Vec::with_capacity(width * 8);
+                to.extend(values.chunks_exact(width.max(1)).map(|row| {
+                    bytes.clear();
+                    row.iter().for_each(|v| bytes.extend_from_slice(&v.to_le_bytes()));
+                    row::hash(row.len(), &bytes)
+                }));
                 return Ok(());
             }
             DataMut::U8(values) => {
                 let Lines::Hashes(to) = self.lines(at, first, hashes)? else { return Err(mixed_up(at)) };
                 to.extend((0..count).map(|i| {
                     let row = shown(at, &values[i * width..(i + 1) * width], |v| *v == 0);
-                    row::hash(row.len(), row.chunks(4).map(word))
+                    row::hash(row.len(), row)
                 }));
                 return Ok(());
             }
@@ -193,13 +197,6 @@ fn hashes(rows: usize) -> Lines {
 
 fn mixed_up(at: Site) -> Error {
     Error::input("pieces of one tap have different element types or widths").at(at)
-}
-
-/// Up to four bytes as a word.
-fn word(bytes: &[u8]) -> u32 {
-    let mut whole = [0; 4];
-    whole[..bytes.len()].copy_from_slice(bytes);
-    u32::from_le_bytes(whole)
 }
 
 /// A row without the end that only says "not visible", which grows with the piece that the row came in.

@@ -174,30 +174,33 @@ fn careful(row: &[f32]) -> RowSketch {
     RowSketch { norm: squares.sqrt() as f32, absmax: largest, projection, nonfinite, hash: 0 }
 }
 
-/// The hash of a row of `n` values that are no f32, as words that hold their bits.
-pub(super) fn hash(n: usize, mut words: impl Iterator<Item = u32>) -> i64 {
-    let (mut hash, mut is_first) = (n as u64, true);
-    loop {
-        let (mut pairs, mut number) = (0u64, 0);
-        for keys in &KEYS {
-            let mut keyed = *keys;
-            let took = keyed.iter_mut().zip(&mut words).map(|(key, word)| *key = key.wrapping_add(word)).count();
-            if took == 0 {
-                break;
-            }
-            pairs = pairs.wrapping_add(paired(&keyed));
-            number += took;
-            if took < SUMS {
-                break;
-            }
+/// The hash of a row of `n` values that are no f32, from their bytes in order, four a word; a last one that is not full ends in
+/// zeros.
+pub(super) fn hash(n: usize, bytes: &[u8]) -> i64 {
+    hash_by(n, bytes, simd_row::best_pairs())
+}
+
+/// The same, by a given way to sum pairs.
+pub(super) fn hash_by(n: usize, bytes: &[u8], pairs: fn(&[[u32; SUMS]]) -> u64) -> i64 {
+    let mut lines = [[0; SUMS]; BLOCK / SUMS];
+    let mut hash = n as u64;
+    // The first block counts even if it is empty, as with f32.
+    let rest = bytes.get(BLOCK * 4..).unwrap_or_default();
+    for block in std::iter::once(&bytes[..bytes.len() - rest.len()]).chain(rest.chunks(BLOCK * 4)) {
+        let count = block.len().div_ceil(SUMS * 4);
+        for (line, bytes) in lines.iter_mut().zip(block.chunks(SUMS * 4)) {
+            let mut whole = [0; SUMS * 4];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            line.iter_mut().zip(whole.as_chunks::<4>().0).for_each(|(to, word)| *to = u32::from_le_bytes(*word));
         }
-        // The first block counts even if it is empty, as with f32.
-        if number > 0 || is_first {
-            hash = mixed(hash ^ pairs);
-        }
-        is_first = false;
-        if number < BLOCK {
-            return hash as i64;
-        }
+        hash = mixed(hash ^ pairs(&lines[..count]));
     }
+    hash as i64
+}
+
+/// [`BlockSums::pairs`] of at most a block of words.
+pub(super) fn pairs(lines: &[[u32; SUMS]]) -> u64 {
+    let one =
+        |(words, keys): (&[u32; SUMS], &[u32; SUMS])| paired(&std::array::from_fn(|i| words[i].wrapping_add(keys[i])));
+    lines.iter().zip(&KEYS).map(one).fold(0, u64::wrapping_add)
 }

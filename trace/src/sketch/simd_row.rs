@@ -13,6 +13,16 @@ pub(super) fn best() -> fn(&[f32]) -> BlockSums {
     row::block
 }
 
+/// The same for [`row::pairs`].
+pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: only what the processor says that it has is used.
+        return |lines| unsafe { x86::pairs(lines) };
+    }
+    row::pairs
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
@@ -96,6 +106,28 @@ mod x86 {
             largest: largest.iter().fold(0, |a, b| a.max(*b)),
             pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
         }
+    }
+
+    /// `row::pairs`.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn pairs(lines: &[[u32; SUMS]]) -> u64 {
+        let lines = &lines[..lines.len().min(KEYS.len())];
+        let keys = &KEYS[..lines.len()];
+        let mut sums = [_mm256_setzero_si256(); 2];
+        for i in 0..lines.len() {
+            // SAFETY: 64 bytes each, of which every pattern is a value.
+            let (words, keys) = unsafe {
+                (transmute::<[u32; SUMS], [__m256i; 2]>(lines[i]), transmute::<[u32; SUMS], [__m256i; 2]>(keys[i]))
+            };
+            for half in 0..2 {
+                let keyed = _mm256_add_epi32(words[half], keys[half]);
+                let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
+                sums[half] = _mm256_add_epi64(sums[half], _mm256_add_epi64(product, keyed));
+            }
+        }
+        // SAFETY: as many bytes on both sides, of which every pattern is a value.
+        let sums = unsafe { transmute::<[__m256i; 2], [u64; 8]>(sums) };
+        sums.iter().fold(0, |a, b| a.wrapping_add(*b))
     }
 
     /// Sixteen values.
