@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
-pub use pages::Pages;
+pub use pages::{Pages, share_arenas};
 use pages::Users;
 use store::Store;
 pub use structure::{Check, Finding, Severity};
