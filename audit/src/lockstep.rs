@@ -5,15 +5,13 @@
 //! those decisions were golden's own on x' is judged apart.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use karat_bundle::{DerivationRow, Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
 use karat_scenarios::Ask;
-use karat_seam::{
-    Block, Choices, Lane, Path, Recorder, Routing, RowId, Site, Streams, Tap, TensorMut, Visitor, Want,
-};
+use karat_seam::{Block, Choices, Lane, Path, Recorder, Routing, RowId, Site, Streams, Tap, TensorMut, Visitor, Want};
 
 use crate::cache::Cache;
 use crate::candidate::Candidate;

@@ -121,8 +121,7 @@ struct One<'p> {
 impl<'p> One<'p> {
     fn new(at: Place<'p>, plan: Owned<'p>, phases: Phases<'p>) -> Self {
         let (block, none) = (Block::Layer(at.l), Sizes::of(&[]));
-        let noise =
-            Noise::new((block, block), [none.clone(), none], Golden::Growing(at.on_x), at.facts.ratio, phases);
+        let noise = Noise::new((block, block), [none.clone(), none], Golden::Growing(at.on_x), at.facts.ratio, phases);
         Self { at, plan, noise, told: BTreeSet::new(), is_lost: false }
     }
 

@@ -329,11 +329,7 @@ fn plans<'a>(walk: &Walk<'a, '_>, missing: &[usize]) -> (Vec<Owned<'a>>, Vec<Opt
 }
 
 /// Keys of plans, and what an earlier run kept under them.
-fn found(
-    walk: &Walk<'_, '_>,
-    key: Option<&Key>,
-    plans: &[Owned<'_>],
-) -> (Vec<Option<Hash>>, Vec<Option<Predicted>>) {
+fn found(walk: &Walk<'_, '_>, key: Option<&Key>, plans: &[Owned<'_>]) -> (Vec<Option<Hash>>, Vec<Option<Predicted>>) {
     let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
     let found = |key: &Option<Hash>| {
         let (key, cache) = key.as_ref().filter(|_| walk.reads_cache).zip(walk.cache())?;

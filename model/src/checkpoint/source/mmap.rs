@@ -58,9 +58,8 @@ pub(super) fn fetch(map: &Mmap, range: &Range<usize>) {
 pub(crate) fn few_arenas(processors: usize) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        let is_set = |name: &str, part: &str| {
-            std::env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part))
-        };
+        let is_set =
+            |name: &str, part: &str| std::env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part));
         if is_set("MALLOC_ARENA_MAX", "") || is_set("GLIBC_TUNABLES", "arena_max") {
             return;
         }
