@@ -54,7 +54,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
             resident = Some(layer);
             Ok(())
         })?;
-        walk.passes += u64::from(golden.ran) + golden.on_x2.len() as u64 + beside.lanes();
+        walk.passes += u64::from(golden.ran) + golden.on_x2.len() as u64;
         walk.as_layer(&mut golden.on_x, l);
         golden.on_x2.values_mut().for_each(|seen| walk.as_layer(seen, l));
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };

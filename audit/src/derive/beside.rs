@@ -32,7 +32,6 @@ type Phases<'a> = Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>;
 pub(crate) struct Beside<'a> {
     plans: Vec<(Owned<'a>, Phases<'a>)>,
     layers: u16,
-    lanes: u64,
     /// What was measured on the way.
     pub(super) costs: Costs,
     /// What the lanes left.
@@ -61,11 +60,6 @@ impl<'a> Beside<'a> {
         Self { plans, layers, ..Self::default() }
     }
 
-    /// How many lanes of noise ran.
-    pub(crate) fn lanes(&self) -> u64 {
-        self.lanes
-    }
-
     /// Runs golden's lanes, of which the first is on x and fills `on_x`, and the lanes of noise behind them.
     pub(crate) fn run(
         &mut self,
@@ -90,7 +84,6 @@ impl<'a> Beside<'a> {
         for (lane, out) in lanes.iter_mut().zip(outs) {
             lane.out = out;
         }
-        self.lanes = noise.len() as u64;
         self.ready = noise.into_iter().filter_map(One::left).collect();
         Ok(())
     }

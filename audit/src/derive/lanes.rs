@@ -48,6 +48,8 @@ pub(super) fn left<'a>(
             None => left.push(i),
         }
     }
+    // Those of plans that turned out to have the same noise are not counted: how many there are depends on the rows of the run.
+    walk.passes += made.len() as u64;
     let run_for: Vec<&Asked> = left.iter().map(|i| lanes[*i]).collect();
     let ran = if left.is_empty() { Vec::new() } else { run(walk, &run_for)? };
     made.extend(left.into_iter().zip(ran.into_iter().map(Arc::new)));
