@@ -45,7 +45,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, steps: &mut Steps<'_>) -> Result<()> 
     steps.next("golden head")?;
     if !missing.is_empty() {
         let on_x = known.golden_taps(setup.cache);
-        let golden = walk.golden_lanes(&missing, on_x, |lanes| {
+        let golden = walk.golden_lanes(&missing, on_x, |_, lanes| {
             setup.golden.head(lanes)?;
             Ok(())
         })?;

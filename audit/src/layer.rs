@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::by_kernel::Sides;
 use crate::compare::{self, Context, Seen};
-use crate::derive::{self, Derived};
+use crate::derive::{self, Beside, Derived};
 use crate::facts::LayerFacts;
 use crate::flow::{Flow, Known};
 use crate::lockstep::{Walk, follows_slots, not_state};
@@ -44,9 +44,13 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
     let mut next_x = known.golden.map(Flow::known);
     if !is_known {
         let mut resident = None;
-        let mut golden = walk.golden_lanes(&missing, on_x, |lanes| {
+        let mut beside = match on_x {
+            None => Beside::of(walk, (l, &facts), known.golden_key(), &missing),
+            Some(_) => Beside::default(),
+        };
+        let mut golden = walk.golden_lanes(&missing, on_x, |on_x, lanes| {
             let layer = setup.golden.layer(l)?;
-            layer.run(lanes)?;
+            beside.run(&*layer, on_x, (l, &facts), lanes)?;
             resident = Some(layer);
             Ok(())
         })?;
@@ -55,7 +59,7 @@ pub(crate) fn run(walk: &mut Walk<'_, '_>, l: u16, of: &[usize], steps: &mut Ste
         golden.on_x2.values_mut().for_each(|seen| walk.as_layer(seen, l));
         let floor = if missing.contains(&0) { run_floor(walk, l)? } else { None };
         let key = known.golden_key();
-        let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing)?;
+        let predicted = derive::of(walk, l, resident.as_deref(), &golden.on_x, key, &facts, &missing, &beside)?;
         let apart = outputs::apart(walk, l, resident.as_deref(), (&golden.on_x, &golden.on_x2), &facts, &missing)?;
         let start = Instant::now();
         let lanes = Lanes {

@@ -5,13 +5,13 @@
 //! those decisions were golden's own on x' is judged apart.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use karat_bundle::{DerivationRow, Finding, FlipRow, RecallRow, TapRow, TokenRow, Verdict};
 use karat_scenarios::Ask;
-use karat_seam::{Block, Choices, Lane, Path, Recorder, Routing, Site, Streams, Tap};
+use karat_seam::{Block, Choices, Lane, Path, Recorder, Routing, RowId, Site, Streams, Tap, TensorMut, Visitor, Want};
 
 use crate::cache::Cache;
 use crate::candidate::Candidate;
@@ -200,22 +200,24 @@ impl Walk<'_, '_> {
         self.setup.golden.blocks().layers
     }
 
-    /// Runs golden's lanes of one block: R(x) unless it is known, then R(x') of each candidate of `missing` whose x' is.
+    /// Runs golden's lanes of one block: R(x) unless it is known, then R(x') of each candidate of `missing` whose x' is. `run` gets what
+    /// R(x) shows as it grows, and must not hold it while the lanes run.
     pub(crate) fn golden_lanes(
         &mut self,
         missing: &[usize],
         on_x: Option<Recorder>,
-        run: impl FnOnce(&mut [Lane<'_>]) -> Result<()>,
+        run: impl FnOnce(&Mutex<Recorder>, &mut [Lane<'_>]) -> Result<()>,
     ) -> Result<GoldenLanes> {
         let start = Instant::now();
         let x = self.x.values()?;
         let ran = on_x.is_none();
-        let mut on_x = on_x.unwrap_or_else(not_state);
+        let on_x = Mutex::new(on_x.unwrap_or_else(not_state));
+        let mut growing = Growing(&on_x);
         let known: Vec<usize> = missing.iter().copied().filter(|i| self.runners[*i].x_golden_rows.is_some()).collect();
         let mut on_x2: Vec<Recorder> = known.iter().map(|_| not_state()).collect();
         let mut lanes = Vec::new();
         if ran {
-            lanes.push(Lane::new(x, &mut on_x));
+            lanes.push(Lane::new(x, &mut growing));
         }
         for (i, see) in known.iter().zip(&mut on_x2) {
             let runner = &self.runners[*i];
@@ -223,12 +225,13 @@ impl Walk<'_, '_> {
             lanes.push(Lane { routing: Routing::Forced(&runner.choices), ..Lane::new(x, see) });
         }
         if !lanes.is_empty() {
-            run(&mut lanes)?;
+            run(&on_x, &mut lanes)?;
         }
         let next = lanes.first_mut().filter(|_| ran).and_then(|lane| lane.out.take()).map(|out| out.streams);
         drop(lanes);
         self.out.wall[0] += start.elapsed().as_secs_f64();
         let on_x2 = known.into_iter().zip(on_x2).collect();
+        let on_x = on_x.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(GoldenLanes { on_x, on_x2, ran, next })
     }
 
@@ -246,6 +249,25 @@ impl Walk<'_, '_> {
     pub(crate) fn sites(&self, candidate: usize, block: Block) -> Vec<(Site, u32)> {
         let seen = &self.runners[candidate].seen;
         seen.taps.keys().filter(|(site, _)| site.block == block).copied().collect()
+    }
+}
+
+/// A recorder that others read while it grows.
+struct Growing<'a>(&'a Mutex<Recorder>);
+
+impl Growing<'_> {
+    fn held(&self) -> MutexGuard<'_, Recorder> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Visitor for Growing<'_> {
+    fn want(&self, at: Site) -> Want {
+        self.held().want(at)
+    }
+
+    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
+        self.held().visit(at, rows, tensor)
     }
 }
 

@@ -91,7 +91,7 @@ fn input(walk: &mut Walk<'_, '_>, i: u16, steps: &mut Steps<'_>) -> Result<()> {
         return Ok(());
     }
     if !known.is_all() {
-        let golden = walk.golden_lanes(&missing, known.golden_taps(setup.cache), |lanes| {
+        let golden = walk.golden_lanes(&missing, known.golden_taps(setup.cache), |_, lanes| {
             let next = next(lanes)?;
             Ok(setup.golden.mtp_input(i, lanes, &next)?)
         })?;
@@ -157,7 +157,7 @@ fn head(walk: &mut Walk<'_, '_>, i: u16, able: &[usize], steps: &mut Steps<'_>) 
     steps.next(&format!("golden mtp.{i} head"))?;
     let mut all = Vec::new();
     if !missing.is_empty() {
-        let golden = walk.golden_lanes(&missing, known.golden_taps(setup.cache), |lanes| {
+        let golden = walk.golden_lanes(&missing, known.golden_taps(setup.cache), |_, lanes| {
             setup.golden.mtp_head(i, lanes)?;
             Ok(())
         })?;

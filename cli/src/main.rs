@@ -29,6 +29,7 @@ use crate::failure::Failure;
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
+    karat_model::checkpoint::share_arenas();
     panic::set_hook(Box::new(|info| {
         if let Ok(mut said) = PANIC.lock() {
             said.clear();

@@ -299,6 +299,8 @@ fn make(dir: &FilePath, s: &Shape) -> Result<()> {
 }
 
 fn main() -> Result<()> {
+    // As the program does.
+    karat_model::checkpoint::share_arenas();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [dir, shape, layers, tokens, rest @ ..] = args.as_slice() else {
         return Err("usage: real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS]".into());

@@ -27,6 +27,7 @@ mod histories;
 mod isolate;
 mod load_audit;
 mod mtp;
+mod noise_beside;
 mod nvfp4;
 mod optimized_drive;
 mod optimized_invariants;

@@ -1,6 +1,6 @@
 //! What roundings cost in one layer, each measured once: plans are told apart by few of them.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karat_diff::tolerance::quantise::{Format, cost};
 use karat_optimized::{Product, Store};
@@ -37,9 +37,9 @@ pub(super) type OfTaps = Option<(Vec<(Tap, f64)>, usize)>;
 /// Costs so far.
 #[derive(Default)]
 pub(super) struct Costs {
-    rounded: RefCell<Vec<(Rounded, (f64, usize))>>,
-    weights: RefCell<Vec<((String, usize, Format), Option<(f64, usize)>)>>,
-    mixed: RefCell<Vec<(Mixed, OfTaps)>>,
+    rounded: Mutex<Vec<(Rounded, (f64, usize))>>,
+    weights: Mutex<Vec<((String, usize, Format), Option<(f64, usize)>)>>,
+    mixed: Mutex<Vec<(Mixed, OfTaps)>>,
 }
 
 impl Costs {
@@ -69,20 +69,25 @@ impl Costs {
 
     /// What a mixing product's rounded operands cost at the taps of its op.
     pub(super) fn mixed<E>(&self, what: Mixed, measure: impl FnOnce() -> Result<OfTaps, E>) -> Result<OfTaps, E> {
-        if let Some((_, found)) = self.mixed.borrow().iter().find(|(known, _)| *known == what) {
+        if let Some((_, found)) = held(&self.mixed).iter().find(|(known, _)| *known == what) {
             return Ok(found.clone());
         }
         let made = measure()?;
-        self.mixed.borrow_mut().push((what, made.clone()));
+        held(&self.mixed).push((what, made.clone()));
         Ok(made)
     }
 }
 
-fn known<K: PartialEq, V: Clone>(all: &RefCell<Vec<(K, V)>>, what: K, make: impl FnOnce() -> V) -> V {
-    if let Some((_, found)) = all.borrow().iter().find(|(known, _)| *known == what) {
+fn known<K: PartialEq, V: Clone>(all: &Mutex<Vec<(K, V)>>, what: K, make: impl FnOnce() -> V) -> V {
+    if let Some((_, found)) = held(all).iter().find(|(known, _)| *known == what) {
         return found.clone();
     }
     let made = make();
-    all.borrow_mut().push((what, made.clone()));
+    held(all).push((what, made.clone()));
     made
+}
+
+/// What a panic elsewhere left is whole: entries are added at once.
+fn held<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,17 +19,19 @@ pub(super) type Asked = ([Sizes; 2], usize);
 /// What a plan's noise leaves, and where the cache keeps it.
 pub(super) type Left = (Arc<Rows>, Option<Hash>);
 
-/// What the noise of each plan leaves. `run` makes it for those that it is given: each another noise, none in the cache.
+/// What the noise of each plan leaves. `ready` is what golden's own pass left of some; `run` makes it for those that it is given:
+/// each another noise, none in the cache.
 pub(super) fn left<'a>(
     walk: &mut Walk<'a, '_>,
     key: Option<&Key>,
     asked: &[Asked],
+    ready: &[(Asked, Arc<Rows>)],
     run: impl FnOnce(&mut Walk<'a, '_>, &[&Asked]) -> Result<Vec<Rows>>,
 ) -> Result<Vec<Left>> {
     let mut lanes: Vec<&Asked> = Vec::new();
     let mut of = Vec::new();
     for one in asked {
-        let same = |lane: &&Asked| lane.0 == one.0 && (is_even(one) || phases_alike(walk, lane.1, one.1));
+        let same = |lane: &&Asked| same(walk, lane, one);
         of.push(lanes.iter().position(same).unwrap_or(lanes.len()));
         if of.last() == Some(&lanes.len()) {
             lanes.push(one);
@@ -38,15 +40,31 @@ pub(super) fn left<'a>(
     let keys: Vec<Option<Hash>> = lanes.iter().map(|lane| noise_key(walk, key, lane)).collect();
     let mut all: Vec<Option<Arc<Rows>>> = keys.iter().map(|key| get(walk, key.as_ref()).map(Arc::new)).collect();
     let wanted: Vec<usize> = (0..lanes.len()).filter(|i| all[*i].is_none()).collect();
-    let run_for: Vec<&Asked> = wanted.iter().map(|i| lanes[*i]).collect();
-    let made = if wanted.is_empty() { Vec::new() } else { run(walk, &run_for)? };
-    for (i, rows) in wanted.into_iter().zip(made) {
+    let mut made: Vec<(usize, Arc<Rows>)> = Vec::new();
+    let mut left = Vec::new();
+    for i in wanted {
+        match ready.iter().find(|(of, _)| same(walk, of, lanes[i])) {
+            Some((_, rows)) => made.push((i, rows.clone())),
+            None => left.push(i),
+        }
+    }
+    // Those of plans that turned out to have the same noise are not counted: how many there are depends on the rows of the run.
+    walk.passes += made.len() as u64;
+    let run_for: Vec<&Asked> = left.iter().map(|i| lanes[*i]).collect();
+    let ran = if left.is_empty() { Vec::new() } else { run(walk, &run_for)? };
+    made.extend(left.into_iter().zip(ran.into_iter().map(Arc::new)));
+    for (i, rows) in made {
         if let Some((key, cache)) = keys[i].as_ref().zip(walk.cache()) {
             cache.put(key, &write(&rows));
         }
-        all[i] = Some(Arc::new(rows));
+        all[i] = Some(rows);
     }
     Ok(of.into_iter().map(|i| (all[i].clone().unwrap_or_default(), keys[i])).collect())
+}
+
+/// True where two plans have the same noise at every row.
+fn same(walk: &Walk<'_, '_>, a: &Asked, b: &Asked) -> bool {
+    a.0 == b.0 && (is_even(a) || phases_alike(walk, a.1, b.1))
 }
 
 /// True where both phases have the same noise: in which one a row is computed then does not matter.

@@ -6,6 +6,7 @@
 //! ([`noise`]), and the distance from the run without noise is what the row's tolerance is derived from. Each numeric plan
 //! of a run is derived by itself, with the rules of the phase that a row is computed in.
 
+mod beside;
 mod costs;
 mod input;
 mod lanes;
@@ -21,6 +22,7 @@ use karat_model::Checkpoint;
 use karat_optimized::{Attend, Exponential, Numerics, Optimized, Product, SplitK};
 use karat_seam::{Block, Lane, Layer, Op, Path, Phase, Recorder, Routing, RowId, Streams, Tap};
 
+pub(crate) use beside::Beside;
 use costs::Costs;
 use lanes::{Asked, Rows};
 pub(crate) use noise::{Noise, Size, Sizes};
@@ -182,7 +184,7 @@ impl Derived {
 type Owned<'a> = (Rules<'a>, usize);
 
 /// Derives layer `l` (MTP blocks follow the layers) for the plan of each candidate of `missing` and of the first, or takes it
-/// from the cache; nothing where golden's layer is not here. `on_x` is what golden shows on x.
+/// from the cache; nothing where golden's layer is not here. `on_x` is what golden shows on x, `beside` what its own pass left.
 pub(crate) fn of(
     walk: &mut Walk<'_, '_>,
     l: u16,
@@ -191,22 +193,23 @@ pub(crate) fn of(
     key: Option<&Key>,
     facts: &LayerFacts,
     missing: &[usize],
+    beside: &Beside<'_>,
 ) -> Result<Derived> {
     once(walk, key, missing, |walk, wanted| {
         let Some(golden) = golden else { return Ok(None) };
         let (setup, x) = (walk.setup, walk.x.values()?);
         let forced = choices::of(l, on_x, setup.golden.requests(), facts, &x.rows);
         let blocks = (named(Block::Layer(l), walk.blocks()), Block::Layer(l));
-        let costs = Costs::default();
+        let costs = &beside.costs;
         let (mut made, mut asked) = (Vec::new(), Vec::new());
         for (rules, i) in wanted {
-            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x, &costs);
+            let of = |phase| terms::of((*rules, phase), (l, walk.blocks()), golden, on_x, x, costs);
             let terms = of(Phase::Prefill)?;
             let decode = if rules.is_even() { None } else { Some(of(Phase::Decode)?) };
             asked.push(([&terms, decode.as_ref().unwrap_or(&terms)].map(|terms| Sizes::of(terms)), *i));
             made.push((terms, decode));
         }
-        let left = lanes::left(walk, key, &asked, |walk, lanes| {
+        let left = lanes::left(walk, key, &asked, &beside.ready, |walk, lanes| {
             let new = |(sizes, i): &&Asked| Noise::new(blocks, sizes.clone(), on_x, facts.ratio, phase_of(walk, *i));
             let mut see: Vec<Noise<'_>> = lanes.iter().map(new).collect();
             let x = walk.x.values()?;
@@ -259,7 +262,7 @@ pub(crate) fn of_input(
             let [terms, decode] = [terms, decode].map(|of| of.into_iter().map(|(_, term)| term).collect());
             made.push((terms, (!rules.is_even()).then_some(decode)));
         }
-        let left = lanes::left(walk, key, &asked, |walk, lanes| {
+        let left = lanes::left(walk, key, &asked, &[], |walk, lanes| {
             let mut all = Vec::new();
             for (sizes, at) in lanes {
                 let phases = phase_of(walk, *at);
@@ -285,6 +288,27 @@ fn once<'a>(
     make: impl FnOnce(&mut Walk<'a, '_>, &[Owned<'a>]) -> Result<Option<Vec<Predicted>>>,
 ) -> Result<Derived> {
     let start = std::time::Instant::now();
+    let (plans, of) = plans(walk, missing);
+    let (keys, mut all) = found(walk, key, &plans);
+    let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
+    if !wanted.is_empty() {
+        let asked: Vec<Owned<'a>> = wanted.iter().map(|p| plans[*p]).collect();
+        for (p, predicted) in wanted.into_iter().zip(make(walk, &asked)?.unwrap_or_default()) {
+            if let Some(((key, kept), cache)) = keys[p].as_ref().zip(predicted.kept.as_ref()).zip(walk.cache()) {
+                cache.put(key, &predicted.write(kept));
+            }
+            all[p] = Some(predicted);
+        }
+    }
+    // A plan of which nothing could be derived has no place.
+    let known: Vec<bool> = all.iter().map(Option::is_some).collect();
+    let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
+    walk.out.in_noise(start);
+    Ok(Derived { of: of.into_iter().map(|p| p.and_then(place)).collect(), all: all.into_iter().flatten().collect() })
+}
+
+/// The plans of the candidates of `missing`, and by candidate which of them is its own.
+fn plans<'a>(walk: &Walk<'a, '_>, missing: &[usize]) -> (Vec<Owned<'a>>, Vec<Option<usize>>) {
     let setup = walk.setup;
     let mut of = vec![None; setup.candidates.len()];
     // Candidates that round alike, in the order of their first.
@@ -301,6 +325,11 @@ fn once<'a>(
         });
         of[i] = Some(at);
     }
+    (plans, of)
+}
+
+/// Keys of plans, and what an earlier run kept under them.
+fn found(walk: &Walk<'_, '_>, key: Option<&Key>, plans: &[Owned<'_>]) -> (Vec<Option<Hash>>, Vec<Option<Predicted>>) {
     let keys: Vec<Option<Hash>> = plans.iter().map(|(rules, i)| plan_key(walk, key, *rules, *i)).collect();
     let found = |key: &Option<Hash>| {
         let (key, cache) = key.as_ref().filter(|_| walk.reads_cache).zip(walk.cache())?;
@@ -308,22 +337,8 @@ fn once<'a>(
         let rows = lanes::get(walk, terms.kept.as_ref())?;
         Some(Predicted { rows: Arc::new(rows), ..terms })
     };
-    let mut all: Vec<Option<Predicted>> = keys.iter().map(found).collect();
-    let wanted: Vec<usize> = (0..plans.len()).filter(|p| all[*p].is_none()).collect();
-    if !wanted.is_empty() {
-        let asked: Vec<Owned<'a>> = wanted.iter().map(|p| plans[*p]).collect();
-        for (p, predicted) in wanted.into_iter().zip(make(walk, &asked)?.unwrap_or_default()) {
-            if let Some(((key, kept), cache)) = keys[p].as_ref().zip(predicted.kept.as_ref()).zip(walk.cache()) {
-                cache.put(key, &predicted.write(kept));
-            }
-            all[p] = Some(predicted);
-        }
-    }
-    // A plan of which nothing could be derived has no place.
-    let known: Vec<bool> = all.iter().map(Option::is_some).collect();
-    let place = |p: usize| known[p].then(|| known[..p].iter().filter(|k| **k).count());
-    walk.out.in_noise(start);
-    Ok(Derived { of: of.into_iter().map(|p| p.and_then(place)).collect(), all: all.into_iter().flatten().collect() })
+    let all = keys.iter().map(found).collect();
+    (keys, all)
 }
 
 /// The phase in which a candidate computes a row.

@@ -1,6 +1,7 @@
 //! Noise of the roundings' size at every tap of golden.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use karat_diff::tolerance::noise::{Noisy, disturb, mix};
 use karat_diff::tolerance::root_sum;
@@ -24,14 +25,24 @@ pub(crate) struct Sizes(BTreeMap<Tap, BTreeMap<Option<u32>, Size>>);
 impl Sizes {
     pub(crate) fn of(terms: &[Term]) -> Self {
         let mut sizes = Self::default();
+        sizes.add(terms);
+        sizes
+    }
+
+    /// Terms that come after those that are in it.
+    pub(super) fn add(&mut self, terms: &[Term]) {
         for Term { seq, row } in terms {
             let Some(tap) = Tap::from_name(&row.tap) else { continue };
-            let size = sizes.0.entry(tap).or_default().entry(*seq).or_default();
+            let size = self.0.entry(tap).or_default().entry(*seq).or_default();
             let cost = row.cost * row.times.sqrt();
             let to = if row.shape == "spread" { &mut size.spread } else { &mut size.own };
             *to = root_sum([*to, cost]);
         }
-        sizes
+    }
+
+    /// True where something is known of a tap.
+    pub(super) fn has(&self, tap: Tap) -> bool {
+        self.0.contains_key(&tap)
     }
 
     /// The size at a tap of a sequence.
@@ -49,13 +60,30 @@ pub(crate) struct Noise<'a> {
     block: Block,
     named: Block,
     /// In prefill and in decode.
-    sizes: [Sizes; 2],
-    golden: &'a Recorder,
+    pub(super) sizes: [Sizes; 2],
+    golden: Golden<'a>,
     /// Tokens an entry stands for.
     ratio: Option<u32>,
     phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     draw: u64,
     pub(super) seen: BTreeMap<(Tap, u32), BTreeMap<u32, Squares>>,
+    /// A row that golden did not show came by.
+    pub(super) is_short: bool,
+}
+
+/// What golden shows on x without noise.
+#[derive(Clone, Copy)]
+pub(crate) enum Golden<'a> {
+    /// All of it.
+    Whole(&'a Recorder),
+    /// As far as its own lane of the same pass got.
+    Growing(&'a Mutex<Recorder>),
+}
+
+impl<'a> From<&'a Recorder> for Golden<'a> {
+    fn from(all: &'a Recorder) -> Self {
+        Self::Whole(all)
+    }
 }
 
 impl<'a> Noise<'a> {
@@ -63,11 +91,12 @@ impl<'a> Noise<'a> {
     pub(crate) fn new(
         (block, named): (Block, Block),
         sizes: [Sizes; 2],
-        golden: &'a Recorder,
+        golden: impl Into<Golden<'a>>,
         ratio: Option<u32>,
         phase_of: Box<dyn Fn(RowId) -> Phase + Send + Sync + 'a>,
     ) -> Self {
-        Self { block, named, sizes, golden, ratio, phase_of, draw: 0, seen: BTreeMap::new() }
+        let golden = golden.into();
+        Self { block, named, sizes, golden, ratio, phase_of, draw: 0, seen: BTreeMap::new(), is_short: false }
     }
 
     /// Another draw of the same noise; 0 is the first.
@@ -87,7 +116,7 @@ impl<'a> Noise<'a> {
 
 impl Visitor for Noise<'_> {
     fn want(&self, at: Site) -> Want {
-        let is_known = self.sizes.iter().any(|sizes| sizes.0.contains_key(&at.tap));
+        let is_known = self.sizes.iter().any(|sizes| sizes.has(at.tap));
         if at.block == self.block && is_known { Want::Write } else { Want::Skip }
     }
 
@@ -105,7 +134,15 @@ impl Noise<'_> {
         let phases: Vec<Phase> = rows.iter().map(|row| self.phase(at.tap, *row)).collect();
         let DataMut::F32(values) = values else { return };
         let width = values.len() / rows.len();
-        let golden = self.golden.get(Site { block: self.named, ..at }, first.seq);
+        let held;
+        let golden = match self.golden {
+            Golden::Whole(all) => all,
+            Golden::Growing(all) => {
+                held = all.lock().unwrap_or_else(PoisonError::into_inner);
+                &*held
+            }
+        };
+        let golden = golden.get(Site { block: self.named, ..at }, first.seq);
         let draw = self.draw;
         let noisy = |((row, phase), values): ((&RowId, Phase), _)| {
             let Size { spread, own } = sizes[phase as usize];
@@ -125,6 +162,7 @@ impl Noise<'_> {
         disturb(&mut noisy);
         let seen = self.seen.entry((at.tap, first.seq)).or_default();
         let is_known = |row: &&RowId| golden.is_some_and(|g| golden_row(g, row).is_some());
+        self.is_short |= !rows.iter().all(|row| is_known(&row));
         seen.extend(rows.iter().zip(&noisy).filter(|(row, _)| is_known(row)).map(|(row, of)| (row.pos, of.squares)));
     }
 }

@@ -32,32 +32,53 @@ pub(super) fn of(
     costs: &Costs,
 ) -> Result<Vec<Term>> {
     let mut out = Vec::new();
-    for tap in Tap::ALL.iter().copied().filter(|t| !t.is_discrete() && !t.is_state()) {
-        let Some(writer) = OpSpec::writer_of(tap).filter(|spec| golden.has_op(spec.op)) else { continue };
-        let site = Site::layer(l, tap);
-        let block = named(site.block, layers);
-        let row = DerivationRow {
-            layer: block_name(block),
-            op: writer.name.to_string(),
-            tap: tap.name().to_string(),
-            order: order(site, layers),
-            ..DerivationRow::default()
-        };
-        for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
-            let mut at = Terms::new((rules, phase), (site.block, seq), on_x, costs, row.clone());
-            at.block = block;
-            if !at.collect(tap, golden, x)? {
-                break;
-            }
-            // A tap without a rounding of its own passes on what came before it.
-            if at.out.is_empty() {
-                at.push("none", "f32", "own", (1.0, 0.0), ("formula", 0));
-            }
-            // What every sequence has alike is told once.
-            out.extend(at.out.into_iter().filter(|term| i == 0 || term.seq.is_some()));
-        }
+    for tap in Tap::ALL {
+        out.extend(of_tap((rules, phase), (l, layers), golden, on_x, x, costs, *tap)?);
     }
     Ok(out)
+}
+
+/// The roundings of one tap, as [`of`] has them; they follow from x and from golden's taps up to this one.
+pub(super) fn of_tap(
+    (rules, phase): (Rules<'_>, Phase),
+    (l, layers): (u16, u16),
+    golden: &dyn Layer,
+    on_x: &Recorder,
+    x: &Streams,
+    costs: &Costs,
+    tap: Tap,
+) -> Result<Vec<Term>> {
+    let mut out = Vec::new();
+    let Some(writer) = writer(golden, tap) else { return Ok(out) };
+    let site = Site::layer(l, tap);
+    let block = named(site.block, layers);
+    let row = DerivationRow {
+        layer: block_name(block),
+        op: writer.name.to_string(),
+        tap: tap.name().to_string(),
+        order: order(site, layers),
+        ..DerivationRow::default()
+    };
+    for (i, seq) in on_x.taps.keys().filter(|(at, _)| *at == site).map(|(_, seq)| *seq).enumerate() {
+        let mut at = Terms::new((rules, phase), (site.block, seq), on_x, costs, row.clone());
+        at.block = block;
+        if !at.collect(tap, golden, x)? {
+            break;
+        }
+        // A tap without a rounding of its own passes on what came before it.
+        if at.out.is_empty() {
+            at.push("none", "f32", "own", (1.0, 0.0), ("formula", 0));
+        }
+        // What every sequence has alike is told once.
+        out.extend(at.out.into_iter().filter(|term| i == 0 || term.seq.is_some()));
+    }
+    Ok(out)
+}
+
+/// The op that writes a tap, where the tap may have roundings and the layer has the op.
+pub(super) fn writer(golden: &dyn Layer, tap: Tap) -> Option<&'static OpSpec> {
+    let may = !tap.is_discrete() && !tap.is_state();
+    OpSpec::writer_of(tap).filter(|spec| may && golden.has_op(spec.op))
 }
 
 /// Roundings at one tap of one sequence.
@@ -98,8 +119,7 @@ impl<'a> Terms<'a> {
                 if n.hc != Product::F32 && !self.mixed(op, tap, golden, x)? {
                     return Ok(false);
                 }
-                let operand = if tap < T::AttnIn { T::Out } else { T::HcAttnOut };
-                self.sum(self.width_of(operand));
+                self.sum(Some(x.data.width()));
             }
             T::HcAttnCollapsed | T::AttnIn | T::HcAttnOut | T::HcFfnCollapsed | T::FfnIn | T::FfnOut | T::Out => {
                 self.stored(tap, 1.0);

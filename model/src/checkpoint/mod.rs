@@ -20,8 +20,8 @@ use std::sync::{Arc, OnceLock};
 
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
-pub use pages::Pages;
 use pages::Users;
+pub use pages::{Pages, share_arenas};
 use store::Store;
 pub use structure::{Check, Finding, Severity};
 

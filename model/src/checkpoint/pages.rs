@@ -22,6 +22,12 @@ pub struct Pages<'a> {
     block: String,
 }
 
+/// Bounds what the C library's allocator keeps for its threads, by the processors of this machine; for a program to call before it
+/// starts threads. Only glibc has such arenas; `MALLOC_ARENA_MAX` in the environment goes before it.
+pub fn share_arenas() {
+    super::source::few_arenas(std::thread::available_parallelism().map_or(1, usize::from));
+}
+
 impl Checkpoint {
     /// Marks the block `layers.N` or `mtp.N` as in use until the guard is dropped.
     pub fn pages(&self, block: &str) -> Pages<'_> {

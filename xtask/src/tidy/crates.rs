@@ -30,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "bytemuck",
             "half",
+            "libc",
             "memmap2",
             "rand_pcg",
             "rayon",

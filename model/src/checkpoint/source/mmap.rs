@@ -1,4 +1,4 @@
-//! Memory-mapped files.
+//! What is asked of the system about memory: mapped files, and how the C library's allocator divides it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -50,4 +50,23 @@ pub(super) fn fetch(map: &Mmap, range: &Range<usize>) {
     let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
     #[cfg(not(unix))]
     let _ = (map, range);
+}
+
+/// Has the C library's allocator serve `processors` processors from one arena for each eight of them. Each arena keeps the most that
+/// it ever held, and which thread holds the most changes from layer to layer: with an arena a thread, memory grows with depth
+/// until all of them have held it. Whoever set the number in the environment keeps it; other systems have no arenas.
+pub(crate) fn few_arenas(processors: usize) {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        let is_set =
+            |name: &str, part: &str| std::env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part));
+        if is_set("MALLOC_ARENA_MAX", "") || is_set("GLIBC_TUNABLES", "arena_max") {
+            return;
+        }
+        let arenas = i32::try_from(processors.div_ceil(8).max(1)).unwrap_or(i32::MAX);
+        // SAFETY: `mallopt` takes the allocator's own lock and stores a number; no pointer of ours is passed. Arenas that exist stay.
+        let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = processors;
 }

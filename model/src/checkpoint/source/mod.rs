@@ -41,6 +41,8 @@ impl Blob {
     }
 }
 
+pub(crate) use mmap::few_arenas;
+
 /// A set of files by name, without subfolders.
 pub(crate) enum Source {
     Folder(PathBuf),
