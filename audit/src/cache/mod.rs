@@ -47,7 +47,6 @@ struct State {
     /// Bytes in the folder at the last look, and written by this run since.
     held: u64,
     written: u64,
-    temporaries: u64,
     used: CacheUse,
 }
 

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use super::{Cache, Hash, Kind, entry, key, room};
@@ -99,16 +100,8 @@ impl Cache {
         let path = self.place(name);
         let folder = path.parent().unwrap_or(&self.dir);
         fs::create_dir_all(folder)?;
-        let count = {
-            let mut state = self.state();
-            state.temporaries += 1;
-            state.temporaries
-        };
-        let temporary = folder.join(format!("{}-{}-{count}{}", &hex(name)[..16], std::process::id(), room::TEMPORARY));
-        let whole = File::create(&temporary).and_then(|mut file| {
-            file.write_all(&entry::head(name, checksum, content.len()))?;
-            file.write_all(content)
-        });
+        let (temporary, mut file) = temporary(folder, name)?;
+        let whole = file.write_all(&entry::head(name, checksum, content.len())).and_then(|()| file.write_all(content));
         whole.and_then(|()| fs::rename(&temporary, &path)).inspect_err(|_| {
             let _ = fs::remove_file(&temporary);
         })
@@ -133,6 +126,22 @@ impl Cache {
         let used = &mut self.state().used;
         if used.trouble.is_empty() {
             used.trouble = karat_model::Plain(what).to_string();
+        }
+    }
+}
+
+/// Temporary files that this process made, of all its caches.
+static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
+
+/// A new file to write the entry `name` to, in its shelf. It is nobody else's: caches of one process count together, and what has the
+/// same process id elsewhere (another machine or container, a dead process) has made its file before.
+pub(super) fn temporary(shelf: &Path, name: &Hash) -> std::io::Result<(PathBuf, File)> {
+    loop {
+        let count = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
+        let path = shelf.join(format!("{}-{}-{count}{}", &hex(name)[..16], std::process::id(), room::TEMPORARY));
+        match File::create_new(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|file| (path, file)),
         }
     }
 }

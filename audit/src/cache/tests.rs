@@ -152,6 +152,22 @@ fn many_writers_leave_whole_entries_and_nothing_half_made() {
     assert!(Cache::holding(dir.path()).bytes <= 60_000);
 }
 
+#[test]
+fn no_two_writers_share_a_file() {
+    // Two caches of one process counted each for itself once, and the second took the first one's file and emptied it.
+    let dir = tempfile::tempdir().unwrap();
+    let made: Vec<_> = (0..2).map(|_| super::store::temporary(dir.path(), &name("one")).unwrap()).collect();
+    assert_ne!(made[0].0, made[1].0);
+    // One that another process left, with whichever counts come next, is neither taken nor emptied.
+    let stem = made[1].0.file_stem().unwrap().to_str().unwrap();
+    let (stem, count) = stem.rsplit_once('-').unwrap();
+    let others: Vec<_> = (1..200).map(|i| dir.path().join(format!("{stem}-{}.part", count.parse::<u64>().unwrap() + i))).collect();
+    others.iter().for_each(|path| fs::write(path, b"another's").unwrap());
+    let (path, _) = super::store::temporary(dir.path(), &name("one")).unwrap();
+    assert!(!others.contains(&path));
+    assert!(others.iter().all(|path| fs::read(path).unwrap() == b"another's"));
+}
+
 fn recorder() -> Recorder {
     let mut seen = Recorder::all();
     let rows = vec![RowId::new(0, 3), RowId { seq: 0, pos: 4, pass: 2 }];
