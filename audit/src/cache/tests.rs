@@ -161,7 +161,8 @@ fn no_two_writers_share_a_file() {
     // One that another process left, with whichever counts come next, is neither taken nor emptied.
     let stem = made[1].0.file_stem().unwrap().to_str().unwrap();
     let (stem, count) = stem.rsplit_once('-').unwrap();
-    let others: Vec<_> = (1..200).map(|i| dir.path().join(format!("{stem}-{}.part", count.parse::<u64>().unwrap() + i))).collect();
+    let others: Vec<_> =
+        (1..200).map(|i| dir.path().join(format!("{stem}-{}.part", count.parse::<u64>().unwrap() + i))).collect();
     others.iter().for_each(|path| fs::write(path, b"another's").unwrap());
     let (path, _) = super::store::temporary(dir.path(), &name("one")).unwrap();
     assert!(!others.contains(&path));
