@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::io;
 use super::pieces::Pieces;
 
-/// Bytes of a block: many calls of the system a second at most, and the disk has always something to do.
+/// Bytes of a block where elements have to be turned.
 const BLOCK: usize = 4 << 20;
 
 /// A file of these tensors; nothing is written over.
@@ -31,7 +31,7 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     let body = || -> std::io::Result<()> {
-        let mut out = Out { file: File::create_new(path)?, at: 0, started: 0 };
+        let mut out = File::create_new(path)?;
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
         for (_, tensor) in &sorted {
@@ -47,48 +47,9 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     body().map_err(|e| io("trace file can't be written", path, &e))
 }
 
-/// A file that goes to disk while it is written. Left to itself the system keeps what is written in memory for half a minute, and who
-/// syncs the file then waits for the disk alone.
-struct Out {
-    file: File,
-    /// Bytes written.
-    at: u64,
-    /// Bytes of which the disk knows.
-    started: u64,
-}
-
-impl Out {
-    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        for block in bytes.chunks(BLOCK) {
-            self.file.write_all(block)?;
-            self.at += block.len() as u64;
-            if self.at - self.started >= BLOCK as u64 {
-                start_writing(&self.file, self.started..self.at);
-                self.started = self.at;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Asks for these bytes to be written to disk, without waiting for that; they stay in the system's cache.
-#[cfg(target_os = "linux")]
-fn start_writing(file: &File, bytes: std::ops::Range<u64>) {
-    use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open as long as the file is borrowed, and no memory is touched. Where the file system can't, nothing
-    // is lost: the bytes are written later.
-    let _ = unsafe {
-        let (at, n) = (bytes.start as i64, (bytes.end - bytes.start) as i64);
-        libc::sync_file_range(file.as_raw_fd(), at, n, libc::SYNC_FILE_RANGE_WRITE)
-    };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn start_writing(_: &File, _: std::ops::Range<u64>) {}
-
 /// Elements as bytes: where memory holds them as the file does, no copy is made.
 fn put<T: bytemuck::NoUninit, const N: usize>(
-    out: &mut Out,
+    out: &mut File,
     values: &[T],
     bytes: impl Fn(T) -> [u8; N],
 ) -> std::io::Result<()> {

@@ -50,7 +50,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tests", &["flate2", "safetensors", "serde_json", "sha2"]),
     (
         "trace",
-        &["flate2", "half", "memmap2", "rayon", "safetensors", "serde", "serde_json", "sha2", "thiserror", "toml"],
+        &[
+            "bytemuck",
+            "flate2",
+            "half",
+            "memmap2",
+            "rayon",
+            "safetensors",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "toml",
+        ],
     ),
     ("xtask", &["anyhow", "cargo_metadata", "clap", "serde", "serde_json", "sha2", "toml"]),
 ];
