@@ -2,47 +2,27 @@
 //!
 //! A backend takes values in and gives values back, op by op; which op comes next, what a visitor sees and what a
 //! sequence carries stay here. It follows the normative text of [`crate::linalg`] to the bit, so that where it computes
-//! is no part of what golden says. Decoding of stored weights, angles (their cosines and sines) and lists of indices are
-//! made here for it. The f64 mode never leaves this processor.
+//! is no part of what golden says. Angles (their cosines and sines) and lists of indices are made here for it, and a stored
+//! weight is checked here: a code or scale that is no number is refused before a backend sees it. What it decodes are the
+//! routed experts, whose codes and scales it is given as they lie in the checkpoint; other weights come decoded. The rows of a
+//! layer's experts may stay there while the experts pass ([`Experts`]). The f64 mode never leaves this processor.
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::{Error, Result};
 use karat_seam::Later;
 
 use crate::made::Lying;
 
+mod stored;
+
+pub use stored::{Code, Matrix, Scales, Source, StoredValues};
+
 /// What a backend keeps of a weight for as long as the weight lives.
 pub type Kept = Arc<dyn Any + Send + Sync>;
-
-/// A weight `[n,k]` as a backend takes it.
-#[derive(Debug, Clone, Copy)]
-pub struct Matrix<'a> {
-    /// Outputs.
-    pub n: usize,
-    /// Inputs.
-    pub k: usize,
-    /// `[ceil(n / 16)][k][16]`: panels of 16 outputs, missing ones zero.
-    pub panels: &'a [f32],
-    pub(crate) kept: &'a OnceLock<Kept>,
-}
-
-impl Matrix<'_> {
-    /// What the backend keeps of this weight, made at its first use.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn kept(&self, make: impl FnOnce() -> Result<Kept>) -> Result<Kept> {
-        if let Some(kept) = self.kept.get() {
-            return Ok(kept.clone());
-        }
-        let fresh = make()?;
-        Ok(self.kept.get_or_init(|| fresh).clone())
-    }
-}
 
 /// Coefficients of a mixing as a backend gives them: pre `[S,hc]`, post `[S,hc]`, comb `[S,hc,hc]`.
 pub type Mixing = (Vec<f32>, Vec<f32>, Vec<f32>);
@@ -137,6 +117,41 @@ pub struct Place {
     pub start: u64,
 }
 
+/// What comes to w2 of an expert.
+#[derive(Debug, Clone, Copy)]
+pub enum Act<'a> {
+    /// Values of its own: `[rows, I]`.
+    Given(&'a [f32]),
+    /// What [`Experts::act`] would give.
+    Made(Up<'a>),
+}
+
+/// The first half of an expert.
+#[derive(Debug, Clone, Copy)]
+pub struct Up<'a> {
+    /// `[I,D]` gate and up.
+    pub weights: [Matrix<'a>; 2],
+    /// Weight of each row.
+    pub wt: &'a [f32],
+    /// L of swiglu.
+    pub limit: f32,
+}
+
+/// The rows of a layer's routed experts, on a backend until this is dropped. Experts come one after the other; `rows` are
+/// those that chose one, ascending; a row may come twice, one behind the other.
+///
+/// # Errors
+/// All ops: as for [`Backend`].
+pub trait Experts: Debug + Send + Sync {
+    /// `wt * swiglu(x w1^T, x w3^T)` of some rows of x: `[rows, I]`.
+    fn act(&self, rows: &[u32], up: Up<'_>) -> Result<Vec<f32>>;
+    /// `act w2^T`: `[rows, D]`, or, where sums are kept, nothing: it is added to the rows' sums in f64, row by row in the order in
+    /// which this is called.
+    fn down(&self, rows: &[u32], act: Act<'_>, w2: Matrix<'_>) -> Result<Vec<f32>>;
+    /// The sums of some rows, rounded once: `[rows, D]`.
+    fn sums(&self, rows: Range<usize>) -> Result<Vec<f32>>;
+}
+
 /// Computes golden's ops in f32. Every slice is row-major; results have the bits of this crate's own loops.
 ///
 /// # Errors
@@ -182,6 +197,11 @@ pub trait Backend: Debug + Send + Sync {
     fn sum_experts(&self, out: &[f32], order: &[u32], k: usize, d: usize) -> Result<Vec<f32>>;
     /// `a + b`, where b's rows of `d` values stand for `repeat` rows of a each.
     fn add(&self, a: &[f32], b: &[f32], d: usize, repeat: usize) -> Result<Vec<f32>>;
+    /// Begins a layer's routed experts: lays the rows `x` (pieces of rows of `d` values, none if no op takes them) there, and as
+    /// many sums as are asked for. `None`: it has no such memory, and the experts go op by op.
+    fn experts(&self, _x: &[&[f32]], _d: usize, _sums: usize) -> Result<Option<Box<dyn Experts>>> {
+        Ok(None)
+    }
     /// Processors over which the routed experts are spread, in equal ranges of ids.
     fn ranks(&self) -> usize {
         1

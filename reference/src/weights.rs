@@ -1,5 +1,6 @@
 //! Weights of a block, decoded from the checkpoint and packed for the kernels. Everything of a resident block is held
-//! once in f32 (or f64) except its routed experts, which are decoded where they are used, a few panels at a time.
+//! once in f32 (or f64) except its routed experts, which are decoded where they are used, a few panels at a time, or as a whole
+//! by a backend.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -8,10 +9,10 @@ use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 
 use crate::decode::{Decoder, plain_f32, plain_index};
+use crate::backend::{Kept, Matrix, Source};
 use crate::linalg::{Isa, LANES, Packed, Real, Stored};
-use crate::ops::Ctx;
 use crate::ops::compress::CompressorWeights;
-use crate::ops::experts::{ExpertWeights, Matrices, SharedWeights};
+use crate::ops::experts::{ExpertWeights, Matrices, SharedWeights, Undecoded};
 use crate::ops::hc_coefficients::HcWeights;
 use crate::ops::head::HeadWeights;
 use crate::ops::mtp_input::MtpWeights;
@@ -85,7 +86,7 @@ impl<'a> Loader<'a> {
     fn stored(&self, name: &str, n: usize, k: usize) -> Result<StoredLinear<'_>> {
         let weight = self.decoder(name, n, k)?;
         finite(&weight, 0..n).map_err(|e| e.at(self.checkpoint.label()))?;
-        Ok(StoredLinear { weight, loader: self })
+        Ok(StoredLinear { weight, loader: self, kept: OnceLock::new() })
     }
 
     /// A plain tensor of `count` values.
@@ -270,7 +271,6 @@ impl<T: Real> Experts<'_, T> {
     /// Names, outputs and inputs of matrices of expert e.
     fn load<const N: usize>(
         &self,
-        ctx: Ctx<'_>,
         kept: Option<&OnceLock<Arc<[Packed<T>; N]>>>,
         names: &[String; N],
         [n, k]: [usize; 2],
@@ -278,11 +278,12 @@ impl<T: Real> Experts<'_, T> {
         if let Some(held) = kept.and_then(OnceLock::get) {
             return Ok(Matrices::Packed(held.clone()));
         }
-        if kept.is_none() && (ctx.backend.is_none() || T::IS_WIDE) {
-            let mut stored: Vec<Box<dyn Stored<T>>> = Vec::with_capacity(N);
+        if kept.is_none() {
+            let mut stored: Vec<Box<dyn Undecoded<T>>> = Vec::with_capacity(N);
             for name in names {
                 stored.push(Box::new(self.loader.stored(name, n, k)?));
             }
+            let stored = stored.try_into().map_err(|_| Error::input("an expert has another number of matrices"))?;
             return Ok(Matrices::Stored(stored));
         }
         let mut packed = [(); N].map(|()| Packed::default());
@@ -297,21 +298,31 @@ impl<T: Real> Experts<'_, T> {
 impl<T: Real> ExpertWeights<T> for Experts<'_, T> {
     type Error = Error;
 
-    fn up(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 2>> {
+    fn up(&self, e: usize) -> Result<Matrices<'_, T, 2>> {
+        let c = self.loader.config();
         let names = ["w1", "w3"].map(|w| format!("ffn.experts.{e}.{w}"));
-        self.load(ctx, self.up.get(e), &names, [ctx.config.moe_intermediate_size, ctx.config.hidden_size])
+        self.load(self.up.get(e), &names, [c.moe_intermediate_size, c.hidden_size])
     }
 
-    fn down(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 1>> {
+    fn down(&self, e: usize) -> Result<Matrices<'_, T, 1>> {
+        let c = self.loader.config();
         let names = [format!("ffn.experts.{e}.w2")];
-        self.load(ctx, self.down.get(e), &names, [ctx.config.hidden_size, ctx.config.moe_intermediate_size])
+        self.load(self.down.get(e), &names, [c.hidden_size, c.moe_intermediate_size])
     }
 }
 
-/// A weight that is decoded as it is multiplied. Its pages are given back with it.
+/// A weight that is decoded as it is multiplied. Its pages are given back with it, and what a backend keeps of it.
 struct StoredLinear<'a> {
     weight: Decoder<'a>,
     loader: &'a Loader<'a>,
+    kept: OnceLock<Kept>,
+}
+
+impl<T: Real> Undecoded<T> for StoredLinear<'_> {
+    fn matrix(&self) -> Matrix<'_> {
+        let (n, k) = (self.weight.rows(), self.weight.cols());
+        Matrix { n, k, source: Source::Stored(self.weight.form(0..n)), kept: &self.kept }
+    }
 }
 
 impl<T: Real> Stored<T> for StoredLinear<'_> {

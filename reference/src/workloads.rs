@@ -254,11 +254,11 @@ struct Held(Vec<(Arc<[Packed<f32>; 2]>, Arc<[Packed<f32>; 1]>)>);
 impl ExpertWeights<f32> for Held {
     type Error = std::convert::Infallible;
 
-    fn up(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 2>, Self::Error> {
+    fn up(&self, e: usize) -> Result<Matrices<'_, f32, 2>, Self::Error> {
         Ok(Matrices::Packed(self.0[e].0.clone()))
     }
 
-    fn down(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 1>, Self::Error> {
+    fn down(&self, e: usize) -> Result<Matrices<'_, f32, 1>, Self::Error> {
         Ok(Matrices::Packed(self.0[e].1.clone()))
     }
 }

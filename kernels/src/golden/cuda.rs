@@ -15,7 +15,8 @@ use crate::pack::Pack;
 use crate::source::digest;
 
 /// Golden's images in the list, one a source.
-pub const IMAGES: [&str; 4] = ["golden-linear", "golden-rows", "golden-attend", "golden-experts"];
+pub const IMAGES: [&str; 6] =
+    ["golden-linear", "golden-rows", "golden-attend", "golden-experts", "golden-decode", "golden-routed"];
 
 /// A GPU that computes golden.
 #[derive(Debug)]
@@ -149,6 +150,7 @@ impl Runner for OnDevice {
         match values {
             Values::F32(values) => self.device.write(memory, offset, values),
             Values::U32(values) => self.device.write(memory, offset, values),
+            Values::U8(values) => self.device.write(memory, offset, values),
         }
     }
 

@@ -4,36 +4,45 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use karat_model::{Error, Result};
-use karat_reference::backend::{Attention, Backend, Choosing, Kept, Matrix, Mixing, Place, Scoring, Sinkhorn, Windows};
+use karat_reference::backend::{
+    Attention, Backend, Choosing, Experts, Kept, Matrix, Mixing, Place, Scoring, Sinkhorn, Windows,
+};
 use karat_seam::Later;
 
+use super::experts::Rows;
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
 use super::sketch;
+use super::weights::Panels;
 
-fn floats(values: &[f32]) -> Piece<'_> {
+pub(super) fn floats(values: &[f32]) -> Piece<'_> {
     Piece::In(Values::F32(values))
 }
 
-fn indices(values: &[u32]) -> Piece<'_> {
+pub(super) fn indices(values: &[u32]) -> Piece<'_> {
     Piece::In(Values::U32(values))
 }
 
 /// An error unless the operands of `op` fit together.
-fn fit(op: &str, fits: bool) -> Result<()> {
+pub(super) fn fit(op: &str, fits: bool) -> Result<()> {
     if fits { Ok(()) } else { Err(Error::input(format!("golden's op {op} on a device: operands do not fit together"))) }
 }
 
 /// Rows of `width` values.
-fn rows(op: &str, len: usize, width: usize) -> Result<usize> {
+pub(super) fn rows(op: &str, len: usize, width: usize) -> Result<usize> {
     fit(op, width > 0 && len.is_multiple_of(width))?;
     Ok(len / width)
 }
 
-fn step(kernel: &'static str, threads: usize, p: &[usize], n: &[usize], f: &[f64]) -> Step {
+/// Rows times a weight: the places of x, its panels and y, then S, n, k.
+pub(super) fn product(p: [usize; 3], n: [usize; 3]) -> Step {
+    step("golden_linear", n[0] * n[1], &p, &n, &[])
+}
+
+pub(super) fn step(kernel: &'static str, threads: usize, p: &[usize], n: &[usize], f: &[f64]) -> Step {
     Step { kernel, threads, p: p.to_vec(), n: n.to_vec(), f: f.to_vec() }
 }
 
-fn values(found: Found) -> Result<Vec<f32>> {
+pub(super) fn values(found: Found) -> Result<Vec<f32>> {
     match found {
         Found::F32(values) => Ok(values),
         other => Err(Error::input(format!("a device gave {other:?} for values"))),
@@ -41,20 +50,16 @@ fn values(found: Found) -> Result<Vec<f32>> {
 }
 
 /// The only result.
-fn one(found: Vec<Found>) -> Result<Found> {
+pub(super) fn one(found: Vec<Found>) -> Result<Found> {
     found.into_iter().next().ok_or_else(|| Error::input("a device gave no result"))
 }
 
 impl<R: Runner> Desk<R> {
-    /// Address of a weight, which is copied at its first use. It stays valid while `Kept` is held.
-    fn held(&self, w: Matrix<'_>) -> Result<(Kept, u64)> {
-        let kept = w.kept(|| {
-            let memory = self.runner.alloc(size_of_val(w.panels))?;
-            self.runner.write(&memory, 0, Values::F32(w.panels))?;
-            Ok(Arc::new(memory))
-        })?;
-        let memory = kept.downcast_ref::<R::Memory>();
-        let at = memory.map(|memory| self.runner.at(memory));
+    /// Address of a weight's panels, which are copied or decoded at its first use. It stays valid while `Kept` is held.
+    pub(super) fn held(&self, w: Matrix<'_>) -> Result<(Kept, u64)> {
+        let kept = w.kept(|| Ok(Arc::new(self.panels(w)?)))?;
+        let panels = kept.downcast_ref::<Panels<R>>().filter(|panels| panels.is_of(&self.runner));
+        let at = panels.map(|panels| panels.at);
         Ok((kept.clone(), at.ok_or_else(|| Error::input("a weight is kept by another device"))?))
     }
 
@@ -113,11 +118,9 @@ impl<R: Runner> Backend for Desk<R> {
 
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>> {
         let s = rows("linear", x.len(), w.k)?;
-        fit("linear", w.panels.len() == w.n.div_ceil(16) * w.k * 16)?;
         let (_kept, at) = self.held(w)?;
-        let step = step("golden_linear", s * w.n, &[0, 1, 2], &[s, w.n, w.k], &[]);
-        // SAFETY: as said above.
-        unsafe { self.single(&[floats(x), Piece::Held(at), Piece::F32(s * w.n)], step) }
+        // SAFETY: as said above; a weight that is held has all of its panels.
+        unsafe { self.single(&[floats(x), Piece::Held(at), Piece::F32(s * w.n)], product([0, 1, 2], [s, w.n, w.k])) }
     }
 
     fn inverse_rms(&self, x: &[f32], n: usize, eps: f64) -> Result<Vec<f32>> {
@@ -319,6 +322,10 @@ impl<R: Runner> Backend for Desk<R> {
         let step = step("golden_sum_experts", s * d, &[0, 1, 2], &[s, k, d], &[]);
         // SAFETY: as said above; every slot was checked.
         unsafe { self.single(&[floats(out), indices(order), Piece::F32(s * d)], step) }
+    }
+
+    fn experts(&self, x: &[&[f32]], d: usize, sums: usize) -> Result<Option<Box<dyn Experts>>> {
+        Ok(Rows::begin(self, x, d, sums)?.map(|rows| Box::new(rows) as Box<dyn Experts>))
     }
 
     fn add(&self, a: &[f32], b: &[f32], d: usize, repeat: usize) -> Result<Vec<f32>> {

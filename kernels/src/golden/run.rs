@@ -7,6 +7,7 @@ use karat_model::{Error, Result};
 use karat_reference::backend::Place;
 
 use super::sketch::{Waiting, perform};
+use super::weights::Weights;
 
 /// The one parameter of golden's kernels, `Args` of `cuda/reference/golden.cuh`.
 #[repr(C)]
@@ -22,6 +23,7 @@ pub(crate) struct Args {
 pub(crate) enum Values<'a> {
     F32(&'a [f32]),
     U32(&'a [u32]),
+    U8(&'a [u8]),
 }
 
 /// Values on their way back.
@@ -48,7 +50,7 @@ pub(crate) trait Runner: Debug + Send + Sync + 'static {
     fn at(&self, memory: &Self::Memory) -> u64;
     /// Copies values in, `offset` bytes from the start; refuses what does not fit.
     fn write(&self, memory: &Self::Memory, offset: usize, values: Values<'_>) -> Result<()>;
-    /// Waits until what was written can be read by kernels.
+    /// Waits for all kernels, and until what was written can be read by them.
     fn settle(&self) -> Result<()>;
     /// Fills `found` from `offset` on, after all kernels; refuses what does not lie in the memory.
     fn read(&self, memory: &Self::Memory, offset: usize, found: &mut Found) -> Result<()>;
@@ -102,6 +104,7 @@ impl Piece<'_> {
         match self {
             Self::In(Values::F32(v)) => size_of_val(*v),
             Self::In(Values::U32(v)) => size_of_val(*v),
+            Self::In(Values::U8(v)) => v.len(),
             Self::F32(n) | Self::U32(n) => 4 * n,
             Self::U8(n) | Self::Room(n) => *n,
             Self::Held(_) | Self::Nothing => 0,
@@ -134,6 +137,7 @@ pub(crate) struct Desk<R: Runner> {
     pub(super) others: Vec<Desk<R>>,
     /// What connects them.
     pub(super) gather: Option<Arc<dyn Gather>>,
+    pub(super) weights: Arc<Weights<R>>,
 }
 
 /// Brings to one device what several computed.
@@ -148,7 +152,13 @@ impl<R: Runner> Desk<R> {
     pub(super) fn new(runner: R) -> Self {
         let room =
             Room { memory: None, number: 0, end: 0, known: [(0, 0, 0); KNOWN], next: 0, waiting: Waiting::default() };
-        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None }
+        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None, weights: Arc::default() }
+    }
+
+    /// The same device alone.
+    pub(super) fn alone(&self) -> Self {
+        let (runner, room, weights) = (self.runner.clone(), self.room.clone(), self.weights.clone());
+        Self { runner, room, others: Vec::new(), gather: None, weights }
     }
 
     /// One desk of several devices, the first of which does everything but the experts of the others.
@@ -156,7 +166,7 @@ impl<R: Runner> Desk<R> {
         Self { others: others.into_iter().map(Self::new).collect(), gather: Some(gather), ..Self::new(first) }
     }
 
-    /// Runs steps one after the other and gives the results among the pieces, in their order.
+    /// Runs steps one after the other and gives the results among the pieces, in their order; without any, when they are done.
     ///
     /// # Safety
     /// For these sizes every kernel touches only as much of each operand as its piece (or what is held at its address) has.
@@ -208,6 +218,10 @@ impl<R: Runner> Desk<R> {
                 room.next = (room.next + 1) % KNOWN;
             }
             out.push(found);
+        }
+        if out.is_empty() {
+            // What comes next may write over the operands: whoever reads a result has waited for the kernels.
+            self.runner.settle()?;
         }
         Ok(out)
     }

@@ -2,6 +2,7 @@
 //! of the candidate path; a test proves every code equal.
 
 mod codes;
+mod form;
 mod panel;
 #[cfg(test)]
 mod tests;

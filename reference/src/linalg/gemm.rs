@@ -125,31 +125,6 @@ pub struct Buffers<T> {
     pub(super) sums: Vec<[f64; LANES]>,
     /// What was decoded last of a stored weight.
     pub(super) block: Packed<T>,
-    /// Memory of large weights that are done with.
-    spare: Vec<Vec<[T; LANES]>>,
-}
-
-/// Bytes of a weight from which the system takes its memory back at once.
-const LARGE: usize = 1 << 20;
-/// Weights whose memory a thread keeps: gate and up of an expert.
-const SPARE: usize = 2;
-
-impl<T> Buffers<T> {
-    /// Memory for exactly `n` panel rows, of any content.
-    pub(super) fn take(&mut self, n: usize) -> Option<Vec<[T; LANES]>> {
-        let at = self.spare.iter().position(|data| data.len() == n)?;
-        Some(self.spare.swap_remove(at))
-    }
-
-    /// Keeps the memory of a large weight; of too many, the one that was left first goes.
-    pub(super) fn leave(&mut self, data: Vec<[T; LANES]>) {
-        if size_of_val(data.as_slice()) >= LARGE {
-            if self.spare.len() == SPARE {
-                self.spare.remove(0);
-            }
-            self.spare.push(data);
-        }
-    }
 }
 
 /// Rows times panels. Row r's outputs go to `out[r * stride + first..]`, those of the first panel first.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use rayon::prelude::*;
 
 use super::{Isa, K_BLOCK, LANES, Real, Stored};
-use crate::backend::{Kept, Matrix};
+use crate::backend::{Kept, Matrix, Source};
 
 /// Values under which packing is not worth a thread.
 const TASK: usize = 1 << 15;
@@ -24,9 +24,7 @@ impl<T: Real> Packed<T> {
     /// Packs `n` rows of `k` values; `row(i, out)` writes row i. Rows are asked for in any order.
     pub(crate) fn from_rows(n: usize, k: usize, row: impl Fn(usize, &mut [T]) + Sync) -> Self {
         let size = n.div_ceil(LANES) * k;
-        // Missing outputs must be zero: only a weight without them may take what another left.
-        let spare = if n.is_multiple_of(LANES) { T::with_buffers(|buffers| buffers.take(size)) } else { None };
-        let mut data = spare.unwrap_or_else(|| vec![[T::ZERO; LANES]; size]);
+        let mut data = vec![[T::ZERO; LANES]; size];
         data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1))).for_each_init(
             || vec![T::ZERO; LANES * k],
             |values, (p, panel)| {
@@ -44,8 +42,7 @@ impl<T: Real> Packed<T> {
     pub(crate) fn of_stored(isa: Isa, w: &dyn Stored<T>, first: usize, n: usize) -> Self {
         let k = w.inputs();
         let size = n.div_ceil(LANES) * k;
-        let spare = T::with_buffers(|buffers| buffers.take(size));
-        let mut data = spare.unwrap_or_else(|| vec![[T::ZERO; LANES]; size]);
+        let mut data = vec![[T::ZERO; LANES]; size];
         let panels = data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1)));
         panels.for_each(|(p, panel)| {
             let rows = first + p * LANES..first + n.min((p + 1) * LANES);
@@ -78,15 +75,10 @@ impl<T: Real> Packed<T> {
         }
     }
 
-    /// Leaves its memory to the next weight of this size on this thread: the system hands out large pieces page by page and
-    /// cleared, which costs more than to decode an expert.
-    pub(crate) fn recycle(self) {
-        T::with_buffers(|buffers| buffers.leave(self.data));
-    }
-
     /// As a backend takes it (f32 mode).
     pub(crate) fn matrix(&self) -> Matrix<'_> {
-        Matrix { n: self.n, k: self.k, panels: T::single(self.data.as_flattened()), kept: &self.kept }
+        let source = Source::Panels(T::single(self.data.as_flattened()));
+        Matrix { n: self.n, k: self.k, source, kept: &self.kept }
     }
 
     /// Outputs.

@@ -267,26 +267,6 @@ fn vector_functions_give_the_bits_of_their_definition_in_every_binade() {
     });
 }
 
-#[test]
-fn memory_that_a_weight_left_is_written_anew() {
-    let (n, k) = (32, 1 << 14);
-    let (first, second) = (values(n * k, 1), values(n * k, 2));
-    let pack = |w: &[f32], n: usize| Packed::from_rows(n, k, |i, out| out.copy_from_slice(&w[i * k..(i + 1) * k]));
-    let at = |w: &Packed<f32>| w.panel(0).as_ptr();
-    let old = pack(&first, n);
-    let place = at(&old);
-    old.recycle();
-    let new = pack(&second, n);
-    assert_eq!(at(&new), place, "the memory was taken over");
-    let other = pack(&second, n);
-    assert!((0..2).all(|p| new.panel(p) == other.panel(p)));
-    assert_ne!(at(&other), place);
-    // 31 outputs leave a lane that must be zero.
-    new.recycle();
-    let ragged = pack(&first, n - 1);
-    assert!(ragged.panel(1).iter().all(|lanes| lanes[LANES - 1] == 0.0));
-}
-
 /// A weight `[n,k]` that lies by rows.
 struct ByRows<'a> {
     w: &'a [f32],

@@ -3,19 +3,24 @@
 //! Routed: for every row and slot, expert e = idx: `g = x w1^T`, `u = x w3^T` `[I]`, `act = wt * swiglu(g, u)`
 //! (`[S,K,I]`, slots as idx); `routed = sum over slots of act w2^T` `[S,D]`, an f64 accumulator per output, experts in
 //! ascending id, rounded once. Shared: the same without a weight. Each expert is decoded once for all the rows of all
-//! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory.
+//! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory. On a backend
+//! (`there`) they run one after the other.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use karat_model::{Error, Result as Done};
+use karat_model::Result as Done;
 use rayon::prelude::*;
 
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
-use crate::backend::Backend;
+use crate::backend::{Backend, Matrix};
 use crate::linalg::{Packed, Real, Stored, Times, matmul_here, multiply_stored, zip_map};
 use crate::made::Made;
+
+mod there;
+
+use there::There;
 
 /// Rows of one task of the shared expert.
 const ROWS: usize = 96;
@@ -23,6 +28,8 @@ const ROWS: usize = 96;
 const SUM_ROWS: usize = 64;
 /// Rows whose outputs are held at a time.
 const BATCH_ROWS: usize = 8192;
+/// Experts whose codes and scales are looked up and checked side by side, where one after the other is computed.
+const AHEAD: usize = 16;
 
 /// w1, w3 and w2 of the shared expert.
 pub(crate) struct SharedWeights<T> {
@@ -34,12 +41,18 @@ pub(crate) struct SharedWeights<T> {
     pub(crate) w2: Packed<T>,
 }
 
+/// A weight that is decoded while it is multiplied, or by a backend.
+pub(crate) trait Undecoded<T>: Stored<T> + Send {
+    /// As a backend takes it.
+    fn matrix(&self) -> Matrix<'_>;
+}
+
 /// Matrices of one expert with the same inputs.
 pub(crate) enum Matrices<'a, T, const N: usize> {
     /// Decoded already.
     Packed(Arc<[Packed<T>; N]>),
     /// Decoded while they are multiplied.
-    Stored(Vec<Box<dyn Stored<T> + 'a>>),
+    Stored([Box<dyn Undecoded<T> + 'a>; N]),
 }
 
 impl<T: Real, const N: usize> Matrices<'_, T, N> {
@@ -61,18 +74,11 @@ impl<T: Real, const N: usize> Matrices<'_, T, N> {
         out
     }
 
-    /// What a backend takes: they are packed where there is one.
-    fn packed(&self) -> Done<&[Packed<T>; N]> {
+    /// As a backend takes them.
+    fn of_backend(&self) -> [Matrix<'_>; N] {
         match self {
-            Self::Packed(packed) => Ok(packed),
-            Self::Stored(_) => Err(Error::input("an expert is not decoded for the backend")),
-        }
-    }
-
-    /// Leaves their memory to the next ones. Nobody else holds it, unless experts are kept.
-    fn recycle(self) {
-        if let Self::Packed(packed) = self {
-            Arc::try_unwrap(packed).into_iter().flatten().for_each(Packed::recycle);
+            Self::Packed(packed) => packed.each_ref().map(Packed::matrix),
+            Self::Stored(stored) => stored.each_ref().map(|w| w.matrix()),
         }
     }
 }
@@ -81,17 +87,18 @@ impl<T: Real, const N: usize> Matrices<'_, T, N> {
 pub(crate) trait ExpertWeights<T>: Sync {
     /// Why an expert can't be had.
     type Error: Send;
-    /// w1 and w3 of expert e, each `[I,D]`. Packed where the ops are computed by a backend.
-    fn up(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 2>, Self::Error>;
-    /// w2 of expert e, `[D,I]`. Packed where the ops are computed by a backend.
-    fn down(&self, ctx: Ctx<'_>, e: usize) -> Result<Matrices<'_, T, 1>, Self::Error>;
+    /// w1 and w3 of expert e, each `[I,D]`.
+    fn up(&self, e: usize) -> Result<Matrices<'_, T, 2>, Self::Error>;
+    /// w2 of expert e, `[D,I]`.
+    fn down(&self, e: usize) -> Result<Matrices<'_, T, 1>, Self::Error>;
 }
 
 /// x `[S,D]` to `[S,D]`.
 pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Made<T> {
     let d = ctx.config.hidden_size;
     let there = ctx.values(|there| {
-        there.linear(&activation_there(ctx, there, T::single(x), [&w.w1, &w.w3], None)?, w.w2.matrix())
+        let up = [w.w1.matrix(), w.w3.matrix()];
+        there.linear(&activation_there(ctx, there, T::single(x), up, None)?, w.w2.matrix())
     });
     if let Some(y) = there {
         return y;
@@ -118,15 +125,15 @@ fn activation<T: Real>(ctx: Ctx<'_>, mut g: Vec<T>, u: &[T]) -> Vec<T> {
 }
 
 /// `swiglu(x w1^T, x w3^T)` on a backend, each row times its `wt` where there is one.
-fn activation_there<T: Real>(
+fn activation_there(
     ctx: Ctx<'_>,
     there: &dyn Backend,
     x: &[f32],
-    [w1, w3]: [&Packed<T>; 2],
+    [w1, w3]: [Matrix<'_>; 2],
     wt: Option<&[f32]>,
 ) -> Done<Vec<f32>> {
-    let (g, u) = (there.linear(x, w1.matrix())?, there.linear(x, w3.matrix())?);
-    there.swiglu(&g, &u, ctx.config.swiglu_limit as f32, wt.map(|wt| (wt, w1.n())))
+    let (g, u) = (there.linear(x, w1)?, there.linear(x, w3)?);
+    there.swiglu(&g, &u, ctx.config.swiglu_limit as f32, wt.map(|wt| (wt, w1.n)))
 }
 
 /// Rows of several lanes that go through the experts together.
@@ -181,12 +188,21 @@ fn side_by_side<T: Real, E: Send>(
 }
 
 /// Weighted activations `[users, I]` of one expert.
-fn weighted<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>], users: &Users, up: &Matrices<'_, T, 2>) -> Vec<T> {
+fn weighted<T: Real>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    there: Option<&There>,
+    users: &Users,
+    up: &Matrices<'_, T, 2>,
+) -> Vec<T> {
+    if let Some(act) = there.and_then(|there| there.act(ctx, parts, users, up)) {
+        return act;
+    }
     let (d, k, inner) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
     let x: Vec<&[T]> = users.iter().map(|&(p, slot)| &parts[p].x[slot / k * d..(slot / k + 1) * d]).collect();
     let there = ctx.values(|there| {
         let wt: Vec<T> = users.iter().map(|&(p, slot)| parts[p].wt[slot]).collect();
-        activation_there(ctx, there, T::single(&x.concat()), up.packed()?.each_ref(), Some(T::single(&wt)))
+        activation_there(ctx, there, T::single(&x.concat()), up.of_backend(), Some(T::single(&wt)))
     });
     if let Some(act) = there {
         return act.into_vec();
@@ -206,15 +222,15 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     w: &W,
 ) -> Result<Vec<Made<T>>, W::Error> {
-    sum_over_experts(ctx, parts, |e, users| {
+    let there = There::begin(ctx, parts, true, true);
+    let load = |e| Ok((w.up(e)?, w.down(e)?));
+    sum_over_experts(ctx, parts, there.as_ref(), load, |e, users, (up, w2)| {
         let ctx = ctx.of_expert(e);
-        let up = w.up(ctx, e)?;
-        let act = weighted(ctx, parts, users, &up);
-        up.recycle();
-        let w2 = w.down(ctx, e)?;
-        let out = down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2);
-        w2.recycle();
-        Ok(out)
+        if let Some(there) = &there {
+            return there.whole(ctx, parts, users, &up, &w2);
+        }
+        let act = weighted(ctx, parts, None, users, &up);
+        down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2)
     })
 }
 
@@ -226,12 +242,13 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
 ) -> Result<Vec<Vec<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
     let mut acts: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * inner]).collect();
+    let there = There::begin(ctx, parts, true, false);
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
         let batch = &experts[batch];
         let of_experts = side_by_side(batch, |e, users| {
-            let ctx = ctx.of_expert(e);
-            Ok(weighted(ctx, parts, users, &w.up(ctx, e)?))
+            let up = w.up(e)?;
+            Ok(weighted(ctx.of_expert(e), parts, there.as_ref(), users, &up))
         })?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
             for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
@@ -250,36 +267,43 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
     w: &W,
 ) -> Result<Vec<Made<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
-    sum_over_experts(ctx, parts, |e, users| {
+    let there = There::begin(ctx, parts, false, true);
+    sum_over_experts(ctx, parts, there.as_ref(), |e| w.down(e), |e, users, w2| {
         let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
         let ctx = ctx.of_expert(e);
-        Ok(down(ctx, &act, &w.down(ctx, e)?))
+        there.as_ref().map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
     })
 }
 
 fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Matrices<'_, T, 1>) -> Vec<T> {
-    if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.packed()?[0].matrix())) {
+    if let Some(y) = ctx.values(|there| there.linear(T::single(&act.concat()), w2.of_backend()[0])) {
         return y.into_vec();
     }
     let [y] = w2.multiply(ctx, act, ctx.config.hidden_size);
     y
 }
 
-/// Sums of the outputs `[users,D]` that `run(expert, users)` gives, experts in ascending id.
-fn sum_over_experts<T: Real, E: Send>(
+/// Sums of the outputs `[users,D]` that `run(expert, users, its matrices)` gives, experts in ascending id.
+fn sum_over_experts<T: Real, E: Send, L: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
-    run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
+    there: Option<&There>,
+    load: impl Fn(usize) -> Result<L, E> + Sync,
+    run: impl Fn(usize, &Users, L) -> Vec<T> + Sync,
 ) -> Result<Vec<Made<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
-    if ctx.backend.is_some() && !T::IS_WIDE {
-        return sum_there(ctx, parts, run);
-    }
     let experts = by_expert(ctx, parts);
+    if let Some(there) = there.filter(|there| there.has_sums()) {
+        in_order(&experts, &load, &run)?;
+        return Ok(there.sums(ctx));
+    }
+    if ctx.backend.is_some() && !T::IS_WIDE {
+        return sum_there(ctx, parts, experts, load, run);
+    }
     let mut sums: Vec<Vec<f64>> = parts.iter().map(|part| vec![0f64; part.idx.len() / k * d]).collect();
     for batch in batches(&experts) {
         let batch = &experts[batch];
-        let outs = side_by_side(batch, &run)?;
+        let outs = side_by_side(batch, |e, users| Ok(run(e, users, load(e)?)))?;
         for (p, sums) in sums.iter_mut().enumerate() {
             sums.par_chunks_mut(SUM_ROWS * d).enumerate().for_each(|(i, sums)| {
                 let (first, end) = ((p, i * SUM_ROWS * k), (p, (i + 1) * SUM_ROWS * k));
@@ -307,21 +331,36 @@ fn sum_over_experts<T: Real, E: Send>(
     Ok(sums.into_iter().map(round).map(Made::from).collect())
 }
 
+/// `run` for one expert after the other, while the matrices of the next ones are looked up.
+fn in_order<T: Real, E: Send, L: Send>(
+    experts: &[(usize, Users)],
+    load: &(impl Fn(usize) -> Result<L, E> + Sync),
+    run: &(impl Fn(usize, &Users, L) -> Vec<T> + Sync),
+) -> Result<Vec<Vec<T>>, E> {
+    let mut outs = Vec::with_capacity(experts.len());
+    for some in experts.chunks(AHEAD) {
+        let loaded: Vec<_> = some.par_iter().with_max_len(1).map(|(e, _)| load(*e)).collect();
+        for ((e, users), loaded) in some.iter().zip(loaded) {
+            outs.push(run(*e, users, loaded?));
+        }
+    }
+    Ok(outs)
+}
+
 /// The same on a backend: the outputs by slot, whichever rank they come from, each row's slots in ascending order of their
 /// experts.
-fn sum_there<T: Real, E: Send>(
+fn sum_there<T: Real, E: Send, L: Send>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
-    run: impl Fn(usize, &Users) -> Result<Vec<T>, E> + Sync,
+    experts: Vec<(usize, Users)>,
+    load: impl Fn(usize) -> Result<L, E> + Sync,
+    run: impl Fn(usize, &Users, L) -> Vec<T> + Sync,
 ) -> Result<Vec<Made<T>>, E> {
     let (d, k) = (ctx.config.hidden_size, ctx.config.num_experts_per_tok);
     // Each rank computes its experts one after the other, the ranks side by side.
     let mut ranks = vec![Vec::new(); ctx.ranks()];
-    by_expert(ctx, parts).into_iter().for_each(|(e, users)| ranks[ctx.of_expert(e).rank].push((e, users)));
-    let share = |experts: &Vec<(usize, Users)>| {
-        let outs = experts.iter().map(|(e, users)| run(*e, users));
-        outs.collect::<Result<Vec<Vec<T>>, E>>().map(|outs| outs.concat())
-    };
+    experts.into_iter().for_each(|(e, users)| ranks[ctx.of_expert(e).rank].push((e, users)));
+    let share = |experts: &Vec<(usize, Users)>| in_order(experts, &load, &run).map(|outs| outs.concat());
     let shares: Vec<_> = ranks.par_iter().with_max_len(1).map(share).collect();
     let shares: Vec<Vec<T>> = shares.into_iter().collect::<Result<_, E>>()?;
     let gathered = ctx.there::<T, _>(|there| there.gather(shares.iter().map(|s| T::single(s).to_vec()).collect()));

@@ -202,12 +202,12 @@ impl Counted {
 impl super::experts::ExpertWeights<f32> for Counted {
     type Error = ();
 
-    fn up(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 2>, ()> {
+    fn up(&self, e: usize) -> Result<Matrices<'_, f32, 2>, ()> {
         self.note(e, "up");
         Ok(Matrices::Packed([Self::weight(e), Self::weight(e + 1)].into()))
     }
 
-    fn down(&self, _: Ctx<'_>, e: usize) -> Result<Matrices<'_, f32, 1>, ()> {
+    fn down(&self, e: usize) -> Result<Matrices<'_, f32, 1>, ()> {
         self.note(e, "down");
         Ok(Matrices::Packed([Self::weight(e)].into()))
     }

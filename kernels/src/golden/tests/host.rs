@@ -92,16 +92,17 @@ impl Runner for Host {
     }
 
     fn write(&self, memory: &Words, offset: usize, values: Values<'_>) -> Result<()> {
-        let words: Vec<u32> = match values {
-            Values::F32(values) => values.iter().map(|v| v.to_bits()).collect(),
-            Values::U32(values) => values.to_vec(),
+        let bytes: Vec<u8> = match values {
+            Values::F32(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Values::U32(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Values::U8(values) => values.to_vec(),
         };
-        assert!(offset + 4 * words.len() <= memory.2, "write past the end");
+        assert!(offset + bytes.len() <= memory.2, "write past the end");
         let count = &mut self.counted.lock().unwrap().writes;
-        *count = (count.0 + 1, count.1 + 4 * words.len());
+        *count = (count.0 + 1, count.1 + bytes.len());
         let _held = memory.0.lock().unwrap();
         // SAFETY: within the memory, as just checked.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), (memory.1 as usize + offset) as *mut u32, words.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (memory.1 as usize + offset) as *mut u8, bytes.len()) };
         Ok(())
     }
 

@@ -1,0 +1,161 @@
+//! The routed experts of a layer: its rows and the sums over experts stay on the device while one expert after the other passes.
+
+use std::ops::Range;
+
+use karat_model::{Error, Result};
+use karat_reference::backend::{Act, Experts, Matrix, Up};
+
+use super::ops::{fit, floats, indices, one, product, rows, step, values};
+use super::run::{Desk, Piece, Runner, Step, Values};
+
+/// Most bytes of rows and sums; beyond that the experts go op by op.
+const MOST: usize = 8 << 30;
+
+/// Rows `[rows, D]` and sums `[sums, D]`, f64.
+#[derive(Debug)]
+pub(super) struct Rows<R: Runner> {
+    desk: Desk<R>,
+    d: usize,
+    x: Option<(R::Memory, usize)>,
+    sums: Option<(R::Memory, usize)>,
+}
+
+/// What an op is put together from.
+#[derive(Default)]
+struct Plan<'a> {
+    pieces: Vec<Piece<'a>>,
+    steps: Vec<Step>,
+}
+
+impl<'a> Plan<'a> {
+    /// Adds a piece and gives its place.
+    fn piece(&mut self, piece: Piece<'a>) -> usize {
+        self.pieces.push(piece);
+        self.pieces.len() - 1
+    }
+}
+
+impl<R: Runner> Rows<R> {
+    /// Lays the rows there; `None` where they and the sums are too many.
+    pub(super) fn begin(desk: &Desk<R>, x: &[&[f32]], d: usize, sums: usize) -> Result<Option<Self>> {
+        let count = x.iter().map(|x| rows("experts", x.len(), d)).sum::<Result<usize>>()?;
+        if (4 * count + 8 * sums).saturating_mul(d) > MOST || u32::try_from(count.max(sums)).is_err() {
+            return Ok(None);
+        }
+        let desk = desk.alone();
+        let mut it = Self { desk, d, x: None, sums: None };
+        if count > 0 {
+            let memory = it.desk.runner.alloc(4 * count * d)?;
+            let mut at = 0;
+            for x in x {
+                it.desk.runner.write(&memory, at, Values::F32(x))?;
+                at += size_of_val(*x);
+            }
+            it.x = Some((memory, count));
+        }
+        if sums > 0 {
+            let memory = it.desk.runner.alloc(8 * sums * d)?;
+            let clear = step("golden_clear", sums * d, &[0], &[sums * d], &[]);
+            // SAFETY: the memory has so many f64.
+            unsafe { it.desk.run(&[Piece::Held(it.desk.runner.at(&memory))], &[clear]) }?;
+            it.sums = Some((memory, sums));
+        }
+        Ok(Some(it))
+    }
+
+    /// Activations of some rows; gives their place, or leaves it to `last` which piece they are.
+    fn up<'a>(&self, plan: &mut Plan<'a>, rows: &'a [u32], up: &Up<'a>, [w1, w3]: [u64; 2], act: Piece<'a>) -> Result<usize> {
+        let (s, d, inner) = (rows.len(), self.d, up.weights[0].n);
+        let (x, count) = self.x.as_ref().ok_or_else(|| Error::input("no rows were laid on the device"))?;
+        fit("experts", up.weights.iter().all(|w| (w.n, w.k) == (inner, d)) && up.wt.len() == s)?;
+        fit("experts", rows.iter().all(|&row| (row as usize) < *count))?;
+        let from = plan.piece(Piece::Held(self.desk.runner.at(x)));
+        let row = plan.piece(indices(rows));
+        let own = plan.piece(Piece::Room(4 * s * d));
+        let [w1, w3] = [w1, w3].map(|w| plan.piece(Piece::Held(w)));
+        let [g, u] = [(); 2].map(|()| plan.piece(Piece::Room(4 * s * inner)));
+        let wt = plan.piece(floats(up.wt));
+        let act = plan.piece(act);
+        let limit = [f64::from(up.limit)];
+        plan.steps.extend([
+            step("golden_gather", s * d, &[from, row, own], &[s, d], &[]),
+            product([own, w1, g], [s, inner, d]),
+            product([own, w3, u], [s, inner, d]),
+            step("golden_swiglu", s * inner, &[g, u, wt, act], &[s * inner, inner], &limit),
+        ]);
+        Ok(act)
+    }
+}
+
+/// Where the runs of equal rows begin, each with its row; then the end.
+fn runs(rows: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let (mut row, mut from) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len() + 1));
+    for (i, &r) in rows.iter().enumerate() {
+        if row.last() != Some(&r) {
+            row.push(r);
+            from.push(i as u32);
+        }
+    }
+    from.push(rows.len() as u32);
+    (row, from)
+}
+
+// SAFETY of every block below: the sizes that a kernel is given are those that were checked against the lengths of its operands
+// just above it or in `up`, and panels that are held are as long as their sizes ask for.
+impl<R: Runner> Experts for Rows<R> {
+    fn act(&self, rows: &[u32], up: Up<'_>) -> Result<Vec<f32>> {
+        let [(_w1, w1), (_w3, w3)] = [self.desk.held(up.weights[0])?, self.desk.held(up.weights[1])?];
+        let mut plan = Plan::default();
+        self.up(&mut plan, rows, &up, [w1, w3], Piece::F32(rows.len() * up.weights[0].n))?;
+        // SAFETY: as said above.
+        values(one(unsafe { self.desk.run(&plan.pieces, &plan.steps) }?)?)
+    }
+
+    fn down(&self, rows: &[u32], act: Act<'_>, w2: Matrix<'_>) -> Result<Vec<f32>> {
+        let (s, d, inner) = (rows.len(), self.d, w2.k);
+        fit("experts", w2.n == d)?;
+        let (_w2, at) = self.desk.held(w2)?;
+        let mut plan = Plan::default();
+        let up = match act {
+            Act::Given(_) => None,
+            Act::Made(up) => Some((up, self.desk.held(up.weights[0])?, self.desk.held(up.weights[1])?)),
+        };
+        let act = match (&up, act) {
+            (Some((up, (_, w1), (_, w3))), _) => {
+                fit("experts", up.weights[0].n == inner)?;
+                self.up(&mut plan, rows, up, [*w1, *w3], Piece::Room(4 * s * inner))?
+            }
+            (None, Act::Given(act)) => {
+                fit("experts", act.len() == s * inner)?;
+                plan.piece(floats(act))
+            }
+            (None, Act::Made(_)) => return Err(Error::input("an expert has no activations")),
+        };
+        let w2 = plan.piece(Piece::Held(at));
+        let y = plan.piece(if self.sums.is_some() { Piece::Room(4 * s * d) } else { Piece::F32(s * d) });
+        plan.steps.push(product([act, w2, y], [s, d, inner]));
+        let (row, from) = runs(rows);
+        if let Some((sums, count)) = &self.sums {
+            // Each run of its own row: two of one row would be added by two threads at once.
+            fit("experts", row.windows(2).all(|pair| pair[0] < pair[1]))?;
+            fit("experts", row.last().is_none_or(|&last| (last as usize) < *count))?;
+            let place = [y, plan.piece(indices(&row)), plan.piece(indices(&from))];
+            let sums = plan.piece(Piece::Held(self.desk.runner.at(sums)));
+            let places = [place[0], place[1], place[2], sums];
+            plan.steps.push(step("golden_accumulate", row.len() * d, &places, &[row.len(), d], &[]));
+        }
+        // SAFETY: as said above.
+        let found = unsafe { self.desk.run(&plan.pieces, &plan.steps) }?;
+        if self.sums.is_some() { Ok(Vec::new()) } else { values(one(found)?) }
+    }
+
+    fn sums(&self, rows: Range<usize>) -> Result<Vec<f32>> {
+        let (sums, count) = self.sums.as_ref().ok_or_else(|| Error::input("no sums were asked for on the device"))?;
+        fit("experts", rows.start <= rows.end && rows.end <= *count)?;
+        let n = rows.len() * self.d;
+        let pieces = [Piece::Held(self.desk.runner.at(sums)), Piece::F32(n)];
+        let step = step("golden_round", n, &[0, 1], &[n, rows.start * self.d], &[]);
+        // SAFETY: as said above.
+        values(one(unsafe { self.desk.run(&pieces, &[step]) }?)?)
+    }
+}
