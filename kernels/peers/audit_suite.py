@@ -1,10 +1,11 @@
-"""Audits whose patches run as kernels, on the machine with the GPU: `audit_suite.py audit|layer OUT.json`, beside `karat`, `pack`,
+"""Audits whose patches run as kernels, on the machine with the GPU: `audit_suite.py audit|layer|layer-golden OUT.json`, beside `karat`, `pack`,
 `model` and `real_shape`. Runs the program, reads the bundles that it leaves, and writes one file of evidence after every run:
 whatever becomes of the rest, what has ended is known.
 
 audit: the default audit with the default patches; 24 short runs of all five kernels, on the mini golden model and on 20 models with
 random weights, each with sequences of one to 129 tokens, some decoded token by token.
-layer: one layer of DeepSeek-V4-Flash's shapes with random weights.
+layer: one layer of DeepSeek-V4-Flash's shapes with random weights, golden on the processor.
+layer-golden: the same with golden on the GPU too.
 
 KARAT_SUITE_DRY=1 runs a few of them by contracts on the processor alone: the script's own test.
 """
@@ -172,6 +173,8 @@ class Suite:
         worst = max((t.get("of_tolerance", 0.0) for t in row.get("taps", {}).values()), default=0.0)
         print(f"{name}: exit {code}, {row.get('verdict')}, {seconds} s, {memory} MiB, {row.get('judged_rows')} rows, "
               f"worst {worst:.3f} of its tolerance, {row.get('failing_rows')} failing {row.get('reasons', row.get('said'))}", flush=True)
+        parts = (row.get("wall") or {}).get("parts", {})
+        print("  seconds: " + ", ".join(f"{k} {v:.1f}" for k, v in parts.items()), flush=True)
         return self.write()
 
     def write(self):
@@ -250,9 +253,8 @@ def audit(suite):
     short_runs(suite, 2 if DRY else 20)
 
 
-def layer(suite):
-    # The long one first: what time is left is for the other. Golden is computed by the processor: on an H200 the long run did not end
-    # within 304 s with golden on the GPU, whose kernels are written for bits.
+def layer(suite, there=()):
+    # The long one first: what time is left is for the other.
     shape, lengths = ("narrow", (4096, 256)) if DRY else ("flash", (8192, 1024))
     model, ids = os.path.join(suite.scratch, "model"), os.path.join(suite.scratch, "tokens.json")
     code, seconds, _ = run(["./real_shape", model, shape, "1", "0"], os.path.join(suite.scratch, "log"))
@@ -261,7 +263,12 @@ def layer(suite):
         tokens(ids, 7, [n // 64, n - n // 64], vocabulary(model), 8)
         # Every tap of every patch set is held in memory: the long run has one set beside stock.
         patches = KERNELS.format(moe="mxfp4-moe") if n < 4096 else "mxfp4-moe"
-        suite.audit(f"{n} tokens, {patches}", ["--model", model, "--tokens", ids, "--layers", "1", "--patches", patches], True, 250)
+        where = ", golden on the GPU" if there else ""
+        suite.audit(f"{n} tokens, {patches}{where}", ["--model", model, "--tokens", ids, "--layers", "1", "--patches", patches, *there], True, 250)
+
+
+def layer_golden(suite):
+    layer(suite, () if DRY else ("--backend", "cuda"))
 
 
 if __name__ == "__main__":
@@ -269,7 +276,7 @@ if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     suite = Suite(out)
     try:
-        {"audit": audit, "layer": layer}[part](suite)
+        {"audit": audit, "layer": layer, "layer-golden": layer_golden}[part](suite)
     finally:
         suite.write()
         shutil.rmtree(suite.scratch, ignore_errors=True)

@@ -1,5 +1,5 @@
-//! What audits with patches as kernels said where: one file a device and part of the suite under `evidence/audit/` and
-//! `evidence/layer/`, written by `peers/audit_suite.py`.
+//! What audits with patches as kernels said where: one file a device and part of the suite under `evidence/audit/`,
+//! `evidence/layer/` and `evidence/layer-golden/`, written by `peers/audit_suite.py`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::list::{List, SKETCH};
-use crate::source::digest;
+use crate::source::{changed, digest};
 
 /// Sources of the kernels that stand for patches.
 pub const SOURCES: [&str; 6] = [
@@ -21,13 +21,16 @@ pub const SOURCES: [&str; 6] = [
     "optimized/compressor.cu",
 ];
 
-/// One run of the suite's part `audit` or `layer`.
+/// Parts of the suite that are audits.
+pub const PARTS: [&str; 3] = ["audit", "layer", "layer-golden"];
+
+/// One run of such a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEvidence {
     /// 1.
     pub format: u32,
-    /// `audit` or `layer`.
+    /// One of [`PARTS`].
     pub part: String,
     /// Day of the run.
     pub date: String,
@@ -98,10 +101,10 @@ impl AuditEvidence {
     pub fn parse(text: &str) -> Result<Self> {
         let it: Self =
             serde_json::from_str(text).map_err(|e| Error::input(format!("is no evidence of audits: {e}")))?;
-        if it.format != 1 || !["audit", "layer"].contains(&it.part.as_str()) {
+        if it.format != 1 || !PARTS.contains(&it.part.as_str()) {
             let found = format!("format {}, part {}", it.format, it.part);
             return Err(Error::input("is evidence of another kind")
-                .expected("format 1, part audit or layer")
+                .expected(format!("format 1, part {}", PARTS.join(" or ")))
                 .found(found));
         }
         Ok(it)
@@ -122,12 +125,9 @@ impl AuditEvidence {
     /// # Errors
     /// The committed list is broken.
     pub fn stale(&self) -> Result<Vec<String>> {
-        let mut out = Vec::new();
-        for (name, wanted) in images()? {
-            if self.images.get(&name) != Some(&wanted) {
-                out.push(format!("{name}: its source, options or compiler changed since the run"));
-            }
-        }
+        let list = List::read()?;
+        let of_patches = |name: &str| list.image(name).is_ok_and(|image| !image.golden);
+        let mut out = changed(&self.images, &images()?, of_patches);
         if !self.runs.iter().any(|run| run.judged_rows > 0) {
             out.push("no kernel was judged".to_string());
         }

@@ -12,6 +12,7 @@ mod mla;
 mod moe;
 mod nccl;
 pub mod nvrtc;
+mod ways;
 
 pub use ceiling::{CopyRate, MmaRate};
 pub use compressor::{CompressCall, Compressor};

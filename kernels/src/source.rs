@@ -1,5 +1,7 @@
 //! The CUDA sources, part of this program, and the digest that says which ones something was built or measured with.
 
+use std::collections::BTreeMap;
+
 use karat_model::{Error, Result};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +24,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("reference/golden_decode.cu", include_str!("../cuda/reference/golden_decode.cu")),
     ("reference/golden_experts.cu", include_str!("../cuda/reference/golden_experts.cu")),
     ("reference/golden_linear.cu", include_str!("../cuda/reference/golden_linear.cu")),
+    ("reference/golden_linear_tiled.cu", include_str!("../cuda/reference/golden_linear_tiled.cu")),
     ("reference/golden_rows.cu", include_str!("../cuda/reference/golden_rows.cu")),
     ("reference/golden_routed.cu", include_str!("../cuda/reference/golden_routed.cu")),
     ("reference/golden_sketch.cu", include_str!("../cuda/reference/golden_sketch.cu")),
@@ -77,6 +80,20 @@ pub fn digest(image: &Image, compiler: &str) -> Result<String> {
         hash.update(part.as_bytes());
     }
     Ok(hex(&hash.finalize()))
+}
+
+/// Images that a run `had` and that are others `now`, and those that are `needed` and that it had not, in words. Golden's bits are
+/// what the suite's part `golden` shows for every image of golden: a run of another part holds while what it had is as it was,
+/// whatever came to golden since.
+pub(crate) fn changed(
+    had: &BTreeMap<String, String>,
+    now: &BTreeMap<String, String>,
+    needed: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let other = had.iter().filter(|(name, digest)| now.get(*name) != Some(*digest)).map(|(name, _)| name);
+    let missing = now.keys().filter(|name| !had.contains_key(*name) && (had.is_empty() || needed(name)));
+    let said = |name: &String| format!("{name}: its source, options or compiler changed since the run");
+    other.chain(missing).map(said).collect()
 }
 
 /// Key of an image for one chip.

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 
-use crate::decode::{Decoder, plain_f32, plain_index};
 use crate::backend::{Kept, Matrix, Source};
+use crate::decode::{Decoder, plain_f32, plain_index};
 use crate::linalg::{Isa, LANES, Packed, Real, Stored};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::experts::{ExpertWeights, Matrices, SharedWeights, Undecoded};

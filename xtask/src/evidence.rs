@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use karat_kernels::audits::AuditEvidence;
+use karat_kernels::audits::{AuditEvidence, PARTS};
 use karat_kernels::evidence::{Evidence, stale};
 use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SpreadEvidence};
 use karat_kernels::list::List;
@@ -254,7 +254,7 @@ fn check(folder: &Path) -> Result<()> {
     check_part::<GoldenEvidence>(folder, "golden")?;
     check_part::<CaptureEvidence>(folder, "capture")?;
     check_part::<SpreadEvidence>(folder, "nccl")?;
-    ["audit", "layer"].into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
+    PARTS.into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
 }
 
 fn complain(file: &Path, evidence: &Evidence) -> Result<()> {

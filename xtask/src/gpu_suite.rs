@@ -24,8 +24,8 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh [kernels|bench|golden|capture|audit|layer|nccl]: on the first GPU, either the kernels, into evidence.json, `karat bench` of one of
-# them, into bench.json, or golden against golden on the CPU, into golden.json; audits whose patches run as kernels, into audit.json, and one layer of released shapes, into layer.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
+# bash run.sh [kernels|bench|golden|capture|audit|layer|layer-golden|nccl]: on the first GPU, either the kernels, into evidence.json, `karat bench` of one of
+# them, into bench.json, or golden against golden on the CPU, into golden.json; audits whose patches run as kernels, into audit.json, and one layer of released shapes, into layer.json, and with golden on the GPU too, into layer-golden.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
 # All lie in $OUT (else beside this script).
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
@@ -49,7 +49,7 @@ if [ \"${1:-kernels}\" = bench ]; then
     echo \"karat bench --evidence ended with $done\" | tee -a \"$out/bench.log\"
     exit \"$done\"
 fi
-if [ \"${1:-kernels}\" = audit ] || [ \"${1:-kernels}\" = layer ]; then
+if [ \"${1:-kernels}\" = audit ] || [ \"${1:-kernels}\" = layer ] || [ \"${1:-kernels}\" = layer-golden ]; then
     python3 -u audit_suite.py \"$1\" \"$out/$1.json\" 2>&1 | tee \"$out/$1.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
@@ -113,7 +113,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), `bash run.sh layer-golden` (layer-golden.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
         out.display()
     );
     Ok(())

@@ -32,6 +32,11 @@ fn another_source_or_nothing_judged_is_no_evidence() {
     let name = old.images.keys().next().unwrap().clone();
     old.images.insert(name.clone(), "0".to_string());
     assert_eq!(old.stale().unwrap(), [format!("{name}: its source, options or compiler changed since the run")]);
+    // A kernel of a patch that the run had not; what came to golden since is none of its.
+    let mut less = AuditEvidence::parse(&text(0)).unwrap();
+    assert!(less.images.remove("golden-decode").is_some() && less.stale().unwrap().is_empty());
+    assert!(less.images.remove("select").is_some());
+    assert_eq!(less.stale().unwrap(), ["select: its source, options or compiler changed since the run"]);
     let mut idle = AuditEvidence::parse(&text(0)).unwrap();
     idle.runs.iter_mut().for_each(|run| run.judged_rows = 0);
     assert_eq!(idle.stale().unwrap(), ["no kernel was judged"]);

@@ -1,10 +1,12 @@
 //! One GPU: found without a panic, its memory, launches in a stream, graphs and clocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, result, sys};
 use karat_model::{Error, Result};
+
+use super::ways::{self, Pinned};
 
 /// Least driver API that loads the packs: CUDA 13.0, driver 580.
 const LEAST_DRIVER: i32 = 13_000;
@@ -28,6 +30,8 @@ pub struct Device {
     pub memory: usize,
     /// Set when memory was asked for that wasn't there.
     full: AtomicBool,
+    /// Ways of large copies, once there was one; none where they can't be had.
+    ways: OnceLock<Mutex<Vec<Pinned>>>,
 }
 
 /// Memory on the device, freed with this value.
@@ -118,7 +122,7 @@ impl Device {
         let memory = context.total_mem().unwrap_or(0);
         let stream = context.new_stream().map_err(|e| failed("the GPU gives no stream", e))?;
         let full = AtomicBool::new(false);
-        Ok(Self { context, stream, ordinal, name, capability, driver, processors, memory, full })
+        Ok(Self { context, stream, ordinal, name, capability, driver, processors, memory, full, ways: OnceLock::new() })
     }
 
     /// One line on it.
@@ -192,6 +196,16 @@ impl Device {
             return Ok(());
         }
         self.bind()?;
+        if size_of_val(values) >= ways::LARGE {
+            let mut ways = self.ways();
+            if !ways.is_empty() {
+                // SAFETY: plain numbers are bytes, and the buffer is long enough, as just checked.
+                return unsafe {
+                    let bytes = std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values));
+                    ways::send(&mut ways, bytes, at)
+                };
+            }
+        }
         // SAFETY: the buffer is long enough, as just checked.
         unsafe { result::memcpy_htod_sync(at, values) }.map_err(|e| failed("copying to the GPU failed", e))
     }
@@ -203,8 +217,24 @@ impl Device {
         if out.is_empty() {
             return Ok(());
         }
+        if size_of_val(out) >= ways::LARGE {
+            let mut ways = self.ways();
+            if !ways.is_empty() {
+                // SAFETY: as below; plain numbers are bytes.
+                return unsafe {
+                    let bytes = std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), size_of_val(out));
+                    ways::fetch(&mut ways, at, bytes)
+                };
+            }
+        }
         // SAFETY: the buffer is long enough, as just checked; T is a plain number, of which any bits are a value.
         unsafe { result::memcpy_dtoh_sync(out, at) }.map_err(|e| failed("copying from the GPU failed", e))
+    }
+
+    /// The ways of large copies. Without them (no memory that the device reaches) the driver copies.
+    fn ways(&self) -> MutexGuard<'_, Vec<Pinned>> {
+        let made = self.ways.get_or_init(|| Mutex::new(Pinned::ways(&self.context).unwrap_or_default()));
+        made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets every byte of a buffer.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{SameFile, digests, sketch_digest};
 use crate::evidence::Place;
 use crate::list::SKETCH;
+use crate::source::changed;
 
 /// One run of the suite's part `capture`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,14 +131,9 @@ impl CaptureEvidence {
     /// # Errors
     /// The committed list is broken.
     pub fn faults(&self) -> Result<Vec<String>> {
-        let mut out = Vec::new();
-        let mut wanted = digests()?;
-        wanted.insert(SKETCH.to_string(), sketch_digest()?);
-        for (name, wanted) in wanted {
-            if self.images.get(&name) != Some(&wanted) {
-                out.push(format!("{name}: its source, options or compiler changed since the run"));
-            }
-        }
+        let mut now = digests()?;
+        now.insert(SKETCH.to_string(), sketch_digest()?);
+        let mut out = changed(&self.images, &now, |name| name == SKETCH);
         if self.words() == 0 || self.rows_there == 0 || self.traces.is_empty() {
             out.push("nothing was captured on the device".to_string());
         }

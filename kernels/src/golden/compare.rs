@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct OpBits {
     /// `run`: a tap of a whole run; `lanes`: what leaves a layer that two lanes go through together, one with forced experts; `op`: a
-    /// result on the same operands; `session`: logits and state in chunks and token by token.
+    /// result on the same operands; `session`: logits and state in chunks and token by token; `decode`: a stored weight. Behind a
+    /// comma: the model, where it is not the first.
     pub what: String,
     /// Op or tap.
     pub name: String,
@@ -49,7 +50,7 @@ impl Compared {
     }
 
     /// Counts the values of one tensor. One without values (a window that is empty) has no row.
-    fn add(&mut self, what: &str, name: &str, here: &Tensor, there: Option<&Tensor>) {
+    pub(super) fn add(&mut self, what: &str, name: &str, here: &Tensor, there: Option<&Tensor>) {
         if here.data.is_empty() && there.is_some_and(|there| there.shape == here.shape) {
             return;
         }

@@ -8,6 +8,8 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 use karat_model::{Error, Result};
 use karat_reference::backend::Backend;
 
+use super::Compared;
+use super::formats::formats;
 use super::run::{Args, Desk, Found, Gather, Runner, Values};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List, SKETCH};
@@ -15,8 +17,15 @@ use crate::pack::Pack;
 use crate::source::digest;
 
 /// Golden's images in the list, one a source.
-pub const IMAGES: [&str; 6] =
-    ["golden-linear", "golden-rows", "golden-attend", "golden-experts", "golden-decode", "golden-routed"];
+pub const IMAGES: [&str; 7] = [
+    "golden-linear",
+    "golden-linear-tiled",
+    "golden-rows",
+    "golden-attend",
+    "golden-experts",
+    "golden-decode",
+    "golden-routed",
+];
 
 /// A GPU that computes golden.
 #[derive(Debug)]
@@ -74,6 +83,14 @@ impl Gpu {
     /// Rows that were sketched on the device so far.
     pub fn sketched_rows(&self) -> u64 {
         self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.done
+    }
+
+    /// Every code of every form of stored weights, as the device decodes it and as golden does: rows `decode`.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn compare_decoding(&self, into: &mut Compared) -> Result<()> {
+        formats(&self.desk, into)
     }
 
     /// The device.

@@ -64,7 +64,14 @@ impl<R: Runner> Rows<R> {
     }
 
     /// Activations of some rows; gives their place, or leaves it to `last` which piece they are.
-    fn up<'a>(&self, plan: &mut Plan<'a>, rows: &'a [u32], up: &Up<'a>, [w1, w3]: [u64; 2], act: Piece<'a>) -> Result<usize> {
+    fn up<'a>(
+        &self,
+        plan: &mut Plan<'a>,
+        rows: &'a [u32],
+        up: &Up<'a>,
+        [w1, w3]: [u64; 2],
+        act: Piece<'a>,
+    ) -> Result<usize> {
         let (s, d, inner) = (rows.len(), self.d, up.weights[0].n);
         let (x, count) = self.x.as_ref().ok_or_else(|| Error::input("no rows were laid on the device"))?;
         fit("experts", up.weights.iter().all(|w| (w.n, w.k) == (inner, d)) && up.wt.len() == s)?;

@@ -9,6 +9,7 @@ mod compare;
 mod cuda;
 mod evidence;
 mod experts;
+mod formats;
 mod ops;
 mod run;
 mod sketch;

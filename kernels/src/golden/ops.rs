@@ -33,9 +33,22 @@ pub(super) fn rows(op: &str, len: usize, width: usize) -> Result<usize> {
     Ok(len / width)
 }
 
+/// Outputs from which on tiles of them fill a device.
+const TILED: usize = 1 << 17;
+
 /// Rows times a weight: the places of x, its panels and y, then S, n, k.
 pub(super) fn product(p: [usize; 3], n: [usize; 3]) -> Step {
+    if n[0] * n[1] >= TILED && n[2].is_multiple_of(4) { tiled(p, n) } else { whole(p, n) }
+}
+
+/// One thread an output.
+pub(super) fn whole(p: [usize; 3], n: [usize; 3]) -> Step {
     step("golden_linear", n[0] * n[1], &p, &n, &[])
+}
+
+/// Blocks of 32 rows and 64 outputs, 128 threads each; k is a multiple of four.
+pub(super) fn tiled(p: [usize; 3], n: [usize; 3]) -> Step {
+    step("golden_linear_tiled", n[0].div_ceil(32) * n[1].div_ceil(64) * 128, &p, &n, &[])
 }
 
 pub(super) fn step(kernel: &'static str, threads: usize, p: &[usize], n: &[usize], f: &[f64]) -> Step {

@@ -7,6 +7,7 @@ use karat_model::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{Compared, digests};
+use crate::source::changed;
 
 /// One run of the suite's part `nccl`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -138,12 +139,7 @@ impl SpreadEvidence {
     /// # Errors
     /// The committed list is broken.
     pub fn faults(&self) -> Result<Vec<String>> {
-        let mut out = Vec::new();
-        for (name, wanted) in digests()? {
-            if self.images.get(&name) != Some(&wanted) {
-                out.push(format!("{name}: its source, options or compiler changed since the run"));
-            }
-        }
+        let mut out = changed(&self.images, &digests()?, |_| false);
         if self.device.gpus < 2 || self.all_reduce.is_empty() || self.audits.is_empty() {
             out.push("fewer than two GPUs, no sums or no audits: nothing was shown".to_string());
         }

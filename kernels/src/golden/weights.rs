@@ -7,10 +7,12 @@ use karat_model::{Error, Result};
 use karat_reference::backend::{Code, Matrix, Source, StoredValues};
 
 use super::ops::fit;
-use super::run::{ALIGNED, Args, Desk, Runner, Values};
+use super::run::{ALIGNED, Args, Desk, Found, Runner, Values};
 
 /// Panels whose memory is left to the next ones: an expert has three of one size, and the experts of some threads are held.
 const SPARE: usize = 24;
+/// Panels that are larger go back to the device.
+const LARGE: usize = 256 << 20;
 
 /// Memory of weights that are done with, and of codes and scales on their way.
 #[derive(Debug)]
@@ -38,6 +40,12 @@ pub(super) struct Panels<R: Runner> {
 }
 
 impl<R: Runner> Panels<R> {
+    /// Copies them back.
+    pub(super) fn read(&self, found: &mut Found) -> Result<()> {
+        let memory = self.memory.as_ref().ok_or_else(|| Error::input("a weight's memory is gone"))?;
+        self.runner.read(memory, 0, found)
+    }
+
     /// Whether they lie on this device.
     pub(super) fn is_of(&self, runner: &Arc<R>) -> bool {
         Arc::ptr_eq(&self.runner, runner)
@@ -46,7 +54,7 @@ impl<R: Runner> Panels<R> {
 
 impl<R: Runner> Drop for Panels<R> {
     fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
+        let Some(memory) = self.memory.take().filter(|_| self.bytes <= LARGE) else { return };
         let mut spare = self.weights.spare.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() == SPARE {
             spare.remove(0);

@@ -81,7 +81,12 @@ impl Code {
     }
 }
 
-impl Matrix<'_> {
+impl<'a> Matrix<'a> {
+    /// A weight of whoever tries a backend; `kept` lives as long as the weight.
+    pub fn new(n: usize, k: usize, source: Source<'a>, kept: &'a OnceLock<Kept>) -> Self {
+        Self { n, k, source, kept }
+    }
+
     /// Whether there are as many values, codes and scales as its sizes ask for.
     pub fn fits(&self) -> bool {
         match &self.source {

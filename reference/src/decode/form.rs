@@ -9,7 +9,7 @@ use crate::backend::{Code, Scales, StoredValues};
 
 impl Decoder<'_> {
     /// Codes and scales of some rows, as they lie in the checkpoint.
-    pub(crate) fn form(&self, rows: Range<usize>) -> StoredValues<'_> {
+    pub fn form(&self, rows: Range<usize>) -> StoredValues<'_> {
         let cols = self.cols();
         let (code, block) = match (self.weight.encoding, self.weight.data.dtype) {
             (Encoding::Plain, Dtype::Bf16) => (Code::Bf16, None),

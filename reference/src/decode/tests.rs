@@ -1,6 +1,7 @@
 use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 
 use super::*;
+use crate::backend::{Code, Matrix, Scales, Source, StoredValues};
 use crate::linalg::{Isa, LANES, Stored};
 
 #[test]
@@ -176,4 +177,68 @@ fn a_row_that_is_not_finite_is_found() {
     assert_eq!(Decoder::new(w.clone()).unwrap().bad_row(0..2), Some(1));
     w.data = raw(Dtype::Packed4, &[2, 16], &[0x22; 32]);
     assert_eq!(Decoder::new(w).unwrap().bad_row(0..2), None);
+}
+
+/// What is handed to a backend, read value by value as its documentation says.
+fn by_form(it: &StoredValues<'_>, n: usize, k: usize, cols: usize) -> f32 {
+    let value = |code: Code, bytes: &[u8], row: usize, at: usize, width: usize| {
+        let row = &bytes[row * code.bytes(width)..][..code.bytes(width)];
+        match code {
+            Code::F32 => f32::from_le_bytes(row[4 * at..][..4].try_into().unwrap()),
+            Code::Bf16 => bf16(u16::from_le_bytes([row[2 * at], row[2 * at + 1]])),
+            Code::E4m3 => e4m3(row[at]),
+            Code::E8m0 => e8m0(row[at]),
+            Code::E2m1 => e2m1(row[at / 2] >> (4 * (at % 2))),
+        }
+    };
+    let own = value(it.code, it.codes, n, k, cols);
+    let Some(scales) = &it.scales else { return own };
+    let [high, wide] = scales.block;
+    let scale = value(scales.code, scales.bytes, (scales.above + n) / high, k / wide, cols.div_ceil(wide));
+    if scales.code == Code::E4m3 { own * scale * scales.all } else { own * scale }
+}
+
+#[test]
+fn what_a_backend_is_handed_has_the_values_of_the_rows() {
+    let kept = std::sync::OnceLock::new();
+    for (rows, cols) in [(16, 256), (7, 1), (33, 160), (5, 131)] {
+        for (i, w) in stored(rows, cols, cols as u64 + 3).into_iter().enumerate() {
+            let decoder = Decoder::new(w).unwrap();
+            for part in [0..rows, rows / 3..rows, 1..rows.div_ceil(2)] {
+                let form = decoder.form(part.clone());
+                assert!(Matrix::new(part.len(), cols, Source::Stored(form), &kept).fits(), "storage {i}, {part:?}");
+                let mut row = vec![0f32; cols];
+                for n in part.clone() {
+                    decoder.row(n, &mut row);
+                    for (k, want) in row.iter().enumerate() {
+                        let got = by_form(&form, n - part.start, k, cols);
+                        let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+                        assert!(same, "storage {i}, row {n} of {part:?}, input {k}: {got:e}, {want:e}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_weight_of_other_sizes_than_it_says_does_not_fit() {
+    let kept = std::sync::OnceLock::new();
+    let decoders: Vec<_> = stored(33, 160, 1).into_iter().map(|w| Decoder::new(w).unwrap()).collect();
+    for decoder in &decoders {
+        let form = decoder.form(0..33);
+        let fits = |n, k, form| Matrix::new(n, k, Source::Stored(form), &kept).fits();
+        assert!(fits(33, 160, form));
+        assert!(!fits(34, 160, form) && !fits(33, 162, form));
+        if let Some(scales) = form.scales {
+            let short = Scales { bytes: &scales.bytes[1..], ..scales };
+            let none = Scales { block: [0, 1], ..scales };
+            for scales in [short, none] {
+                assert!(!fits(33, 160, StoredValues { scales: Some(scales), ..form }));
+            }
+        }
+    }
+    let panels = vec![0.0; 3 * 16 * 5];
+    assert!(Matrix::new(33, 5, Source::Panels(&panels), &kept).fits());
+    assert!(!Matrix::new(32, 5, Source::Panels(&panels), &kept).fits());
 }

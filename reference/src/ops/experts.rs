@@ -268,11 +268,17 @@ pub(crate) fn expert_sum<T: Real, W: ExpertWeights<T>>(
 ) -> Result<Vec<Made<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
     let there = There::begin(ctx, parts, false, true);
-    sum_over_experts(ctx, parts, there.as_ref(), |e| w.down(e), |e, users, w2| {
-        let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
-        let ctx = ctx.of_expert(e);
-        there.as_ref().map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
-    })
+    sum_over_experts(
+        ctx,
+        parts,
+        there.as_ref(),
+        |e| w.down(e),
+        |e, users, w2| {
+            let act: Vec<&[T]> = users.iter().map(|&(p, slot)| &acts[p][slot * inner..(slot + 1) * inner]).collect();
+            let ctx = ctx.of_expert(e);
+            there.as_ref().map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
+        },
+    )
 }
 
 fn down<T: Real>(ctx: Ctx<'_>, act: &[&[T]], w2: &Matrices<'_, T, 1>) -> Vec<T> {

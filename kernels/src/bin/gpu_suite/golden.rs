@@ -1,4 +1,5 @@
-//! The part `golden`: golden on the GPU against golden on this processor, then the default audit with golden on either, then what
+//! The part `golden`: golden on the GPU against golden on this processor, on the given model, on small ones with experts of either
+//! format, and every code of every form of stored weights; then the default audit with golden on either, then what
 //! must be refused.
 
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::time::Instant;
 
 use karat_kernels::cuda::Device;
 use karat_kernels::evidence::Place;
-use karat_kernels::golden::{GoldenEvidence, Gpu, Refusal, SameFile, compare};
+use karat_kernels::golden::{GoldenEvidence, Gpu, OpBits, Refusal, SameFile, compare};
 use karat_kernels::pack::Pack;
+use karat_model::new::{Experts, Geometry, new_model_with};
 use karat_model::{Checkpoint, Error, Result};
 
 /// What the part is given.
@@ -42,11 +44,22 @@ pub(crate) fn run(it: &Golden) -> Result<bool> {
     let vocab = checkpoint.config().vocab_size;
     let ids: Vec<u32> = (0..TOKENS).map(|i| ((i * 167 + i * i * 31) % vocab) as u32).collect();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let compared = compare(&checkpoint, &ids, PREFILL, &gpu.backend(), threads)?;
+    let mut compared = compare(&checkpoint, &ids, PREFILL, &gpu.backend(), threads)?;
+    gpu.compare_decoding(&mut compared)?;
+    for (form, name) in [(Experts::Mxfp4, "mini, mxfp4"), (Experts::Nvfp4, "mini, nvfp4")] {
+        let files = new_model_with(Geometry::Mini, 3, form);
+        let made = Arc::new(Checkpoint::from_memory(name, files)?);
+        let vocab = made.config().vocab_size;
+        let ids: Vec<u32> = (0..70).map(|i| ((i * 167 + i * i * 31) % vocab) as u32).collect();
+        let of_made = compare(&made, &ids, 24, &gpu.backend(), threads)?;
+        let named = |row: OpBits| OpBits { what: format!("{}, {name}", row.what), ..row };
+        compared.rows.extend(of_made.rows.into_iter().map(named));
+        compared.seconds.extend(of_made.seconds.into_iter().map(|(what, s)| (format!("{what}, {name}"), s)));
+    }
     for row in &compared.rows {
         let word = if row.differing == 0 { "equal" } else { "DIFFERS" };
         println!(
-            "{:<8} {:<28} {:>10} values, {:>8} differ, {:>6} steps: {word}",
+            "{:<20} {:<28} {:>10} values, {:>8} differ, {:>6} steps: {word}",
             row.what, row.name, row.values, row.differing, row.worst_ulp
         );
     }

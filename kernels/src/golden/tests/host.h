@@ -5,6 +5,9 @@
 struct Three {
     unsigned x, y, z;
 };
+struct float4 {
+    float x, y, z, w;
+};
 #define __global__
 #define __device__
 #define __forceinline__ inline

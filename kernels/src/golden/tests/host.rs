@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use karat_model::{Error, Result};
@@ -20,6 +21,8 @@ pub(super) struct Host {
     one: Mutex<()>,
     /// Launches by kernel, and bytes that were copied in and out.
     pub(super) counted: Arc<Mutex<Counted>>,
+    /// Memories that were made.
+    pub(super) allocs: Arc<AtomicUsize>,
 }
 
 /// What a runner was asked to do.
@@ -62,7 +65,7 @@ impl Host {
     pub(super) fn again(folder: &Path) -> Self {
         // SAFETY: compiled from our own source; it has no initialisers.
         let library = unsafe { Library::new(folder.join("golden.so")) }.unwrap();
-        Self { library, one: Mutex::new(()), counted: Arc::default() }
+        Self { library, one: Mutex::new(()), counted: Arc::default(), allocs: Arc::default() }
     }
 }
 
@@ -82,6 +85,7 @@ impl Runner for Host {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Words> {
+        self.allocs.fetch_add(1, Ordering::Relaxed);
         let mut words = vec![u64::MAX; bytes.div_ceil(8) + 1];
         let at = words.as_mut_ptr() as u64;
         Ok(Words(Mutex::new(words), at, bytes))

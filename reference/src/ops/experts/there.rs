@@ -50,7 +50,11 @@ impl There {
     }
 
     /// Pieces of an expert's users: which, and their rows there.
-    fn pieces<'u>(&self, k: usize, users: &'u [(usize, usize)]) -> impl Iterator<Item = (&'u [(usize, usize)], Vec<u32>)> {
+    fn pieces<'u>(
+        &self,
+        k: usize,
+        users: &'u [(usize, usize)],
+    ) -> impl Iterator<Item = (&'u [(usize, usize)], Vec<u32>)> {
         users.chunks(ROWS).map(move |users| {
             let rows = users.iter().map(|&(p, slot)| (self.firsts[p] + slot / k) as u32);
             (users, rows.collect())
@@ -95,13 +99,7 @@ impl There {
     }
 
     /// The same from activations, one slice a user.
-    pub(super) fn down<T: Real>(
-        &self,
-        ctx: Ctx<'_>,
-        users: &Users,
-        act: &[&[T]],
-        down: &Matrices<'_, T, 1>,
-    ) -> Vec<T> {
+    pub(super) fn down<T: Real>(&self, ctx: Ctx<'_>, users: &Users, act: &[&[T]], down: &Matrices<'_, T, 1>) -> Vec<T> {
         let mut out = Vec::new();
         let [w2] = down.of_backend();
         for ((_, rows), act) in self.pieces(ctx.config.num_experts_per_tok, users).zip(act.chunks(ROWS)) {
