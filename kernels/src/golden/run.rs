@@ -7,6 +7,7 @@ use karat_model::{Error, Result};
 use karat_reference::backend::Place;
 
 use super::sketch::{Waiting, perform};
+use super::split::Split;
 
 /// The one parameter of golden's kernels, `Args` of `cuda/reference/golden.cuh`.
 #[repr(C)]
@@ -134,6 +135,8 @@ pub(crate) struct Desk<R: Runner> {
     pub(super) others: Vec<Desk<R>>,
     /// What connects them.
     pub(super) gather: Option<Arc<dyn Gather>>,
+    /// The exact-split tier; none: the tier of bits.
+    pub(super) split: Option<Split<R>>,
 }
 
 /// Brings to one device what several computed.
@@ -148,7 +151,7 @@ impl<R: Runner> Desk<R> {
     pub(super) fn new(runner: R) -> Self {
         let room =
             Room { memory: None, number: 0, end: 0, known: [(0, 0, 0); KNOWN], next: 0, waiting: Waiting::default() };
-        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None }
+        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None, split: None }
     }
 
     /// One desk of several devices, the first of which does everything but the experts of the others.
