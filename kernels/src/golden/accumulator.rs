@@ -17,7 +17,7 @@ pub struct Model {
 pub const DECLARED: Model = Model { products: 16, kept: 25 };
 
 /// Of K between two emptyings of the sum: `STEP` of `cuda/reference/golden_split.cu`.
-pub const STEP: usize = 64;
+pub(super) const STEP: usize = 64;
 
 /// Longest K of the exact-split tier.
 pub const LONGEST: usize = 1 << 16;

@@ -205,6 +205,19 @@ impl<R: Runner> Desk<R> {
 }
 
 impl Taken {
+    /// What was added to an earlier one.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            split: self.split - before.split,
+            rows: self.rows - before.rows,
+            rows_redone: self.rows_redone - before.rows_redone,
+            inexact: self.inexact - before.inexact,
+            sizes: self.sizes - before.sizes,
+            weights: [0, 1, 2].map(|i| self.weights[i] - before.weights[i]),
+        }
+    }
+
     /// For people.
     pub fn describe(&self) -> String {
         let Self { split, rows, rows_redone, inexact, sizes, weights } = self;

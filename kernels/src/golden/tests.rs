@@ -3,6 +3,7 @@
 
 mod host;
 mod sketch;
+mod split;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
