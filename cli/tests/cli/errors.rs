@@ -35,7 +35,10 @@ fn a_gpu_that_is_not_there_exits_2() {
         (&["audit", "--tier", "exact-split"], "--tier exact-split needs --backend cuda"),
         (&["recall", "--tier", "exact-split", "--backend", "cpu"], "--tier exact-split needs --backend cuda"),
         (&["gate", "--backend", "cuda", "--tier", "fast"], "--tier: expected bits or exact-split, found `fast`"),
-        (&["trace", "--path", "golden", "--out", "t", "--tier", "f16"], "--tier: expected bits or exact-split, found `f16`"),
+        (
+            &["trace", "--path", "golden", "--out", "t", "--tier", "f16"],
+            "--tier: expected bits or exact-split, found `f16`",
+        ),
         (&["gate", "--from", "b", "--tier", "bits"], "--tier has no meaning with --from"),
         (&["audit", "--backend", "cuda", "--tier", "exact-split"], "--backend cuda: "),
     ] {

@@ -256,7 +256,8 @@ impl Runner for OnDevice {
         let (function, entry) = self.kernels.get(kernel).ok_or_else(missing)?;
         let blocks = u32::try_from(threads.div_ceil(entry.threads as usize)).ok().filter(|n| *n < 1 << 31);
         let blocks = blocks.ok_or_else(|| Error::input(format!("{kernel}: {threads} outputs are too many at once")))?;
-        let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
+        let config =
+            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
         // SAFETY: Args is the parameter of every kernel of golden; the addresses are what the caller promises.
         unsafe { self.device.launch(function, config, args) }
     }

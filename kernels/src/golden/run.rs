@@ -151,7 +151,13 @@ impl<R: Runner> Desk<R> {
     pub(super) fn new(runner: R) -> Self {
         let room =
             Room { memory: None, number: 0, end: 0, known: [(0, 0, 0); KNOWN], next: 0, waiting: Waiting::default() };
-        Self { runner: Arc::new(runner), room: Arc::new(Mutex::new(room)), others: Vec::new(), gather: None, split: None }
+        Self {
+            runner: Arc::new(runner),
+            room: Arc::new(Mutex::new(room)),
+            others: Vec::new(),
+            gather: None,
+            split: None,
+        }
     }
 
     /// One desk of several devices, the first of which does everything but the experts of the others.

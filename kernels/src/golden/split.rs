@@ -163,8 +163,7 @@ impl<R: Runner> Desk<R> {
         }
         let memory = self.runner.alloc(2 * n * k)?;
         let chunks = k.div_ceil(STEP);
-        let pieces =
-            [Piece::Held(at), Piece::Held(self.runner.at(&memory)), Piece::Room(n * chunks), Piece::U32(n)];
+        let pieces = [Piece::Held(at), Piece::Held(self.runner.at(&memory)), Piece::Room(n * chunks), Piece::U32(n)];
         let steps = [
             step("golden_split_narrow", n.div_ceil(16) * 16 * chunks, &[0, 1, 2], &[n, k]),
             step("golden_split_count", n, &[2, 3], &[n, chunks]),
@@ -197,7 +196,8 @@ impl<R: Runner> Desk<R> {
         }
         let pieces = [Piece::In(Values::F32(x)), Piece::Held(at), Piece::F32(s * n)];
         // SAFETY: as just checked.
-        match unsafe { self.run(&pieces, &[step("golden_linear", s * n, &[0, 1, 2], &[s, n, k])]) }?.into_iter().next() {
+        match unsafe { self.run(&pieces, &[step("golden_linear", s * n, &[0, 1, 2], &[s, n, k])]) }?.into_iter().next()
+        {
             Some(Found::F32(y)) => Ok(y),
             _ => Err(Error::input("a device gave no product")),
         }
@@ -232,5 +232,9 @@ impl Taken {
 
 /// Whether the tier's bound on a chip follows from what was probed there, in words.
 pub(super) fn known(arch: &str) -> &'static str {
-    if accumulator(arch).is_some() { "as this chip's tensor cores were probed to add" } else { "declared, not probed on this chip" }
+    if accumulator(arch).is_some() {
+        "as this chip's tensor cores were probed to add"
+    } else {
+        "declared, not probed on this chip"
+    }
 }

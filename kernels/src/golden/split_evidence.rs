@@ -172,7 +172,9 @@ pub fn split_standing(device: &str, arch: &str, taken: &Taken) -> String {
         Some(it) => {
             let [worst, rel_l2, bits] = it.worst();
             let (name, date) = (&it.device.name, &it.date);
-            format!("measured: at most {worst:.2} of that, rel-L2 {rel_l2:.1e} (golden's own arithmetic {bits:.1e}), on {name}, {date}")
+            format!(
+                "measured: at most {worst:.2} of that, rel-L2 {rel_l2:.1e} (golden's own arithmetic {bits:.1e}), on {name}, {date}"
+            )
         }
         None => format!("never measured on {arch}"),
     };

@@ -74,7 +74,9 @@ pub fn tiers(
     let mut sums: BTreeMap<String, Sums> = BTreeMap::new();
     for ((site, seq), tensor) in &bits.taps {
         let name = if let Block::Mtp(_) = site.block { site.to_string() } else { site.tap.name().to_string() };
-        let (Some(other), Some(exact)) = (split.taps.get(&(*site, *seq)), wide.taps.get(&(*site, *seq))) else { continue };
+        let (Some(other), Some(exact)) = (split.taps.get(&(*site, *seq)), wide.taps.get(&(*site, *seq))) else {
+            continue;
+        };
         if !order.contains(&name) {
             order.push(name.clone());
         }
@@ -88,7 +90,7 @@ pub fn tiers(
     }
     let mut out = Tiers::default();
     for name in order {
-        let Some(sum) = sums.get(&name) else { continue };
+        let Some(sum) = sums.get(&name).filter(|sum| sum.values > 0) else { continue };
         let apart = sum.pairs.map(|[distance, size]| {
             let share = if distance == 0.0 { 0.0 } else { distance / size };
             if sum.is_decision { share } else { share.sqrt() }

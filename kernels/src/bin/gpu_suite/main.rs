@@ -46,7 +46,16 @@ fn args() -> Result<Args> {
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
         const NAMES: [&str; 11] = [
-            "--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--capture", "--split",
+            "--pack",
+            "--out",
+            "--date",
+            "--peers",
+            "--seeds",
+            "--parts",
+            "--golden",
+            "--nccl",
+            "--capture",
+            "--split",
             "--karat",
         ];
         if !NAMES.contains(&name.as_str()) {

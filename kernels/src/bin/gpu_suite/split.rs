@@ -95,7 +95,13 @@ pub(crate) fn run(it: &Part) -> Result<bool> {
     for it in &evidence.times {
         let (a, b) = (median(it.bits.iter().copied()), median(it.split.iter().copied()));
         let rate = |ms: f64| it.operations / ms / 1e9;
-        println!("{:<32} bits {a:>9.3} ms, exact-split {b:>9.3} ms ({:.2}x; {:.1} and {:.1} TFLOP/s)", it.what, a / b, rate(a), rate(b));
+        println!(
+            "{:<32} bits {a:>9.3} ms, exact-split {b:>9.3} ms ({:.2}x; {:.1} and {:.1} TFLOP/s)",
+            it.what,
+            a / b,
+            rate(a),
+            rate(b)
+        );
     }
     write(&it.out, &evidence)?;
     let faults = evidence.faults()?;
@@ -161,9 +167,10 @@ fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -
     let exact = exactly(&x, &w, k);
     let bound = bound(accumulator(arch).unwrap_or(DECLARED), k);
     let rel_l2 = |y: &[f32]| {
-        let sums = y.iter().zip(&exact).fold((0.0, 0.0), |(d, e), (y, (sum, _))| {
-            (d + (f64::from(*y) - sum).powi(2), e + sum * sum)
-        });
+        let sums = y
+            .iter()
+            .zip(&exact)
+            .fold((0.0, 0.0), |(d, e), (y, (sum, _))| (d + (f64::from(*y) - sum).powi(2), e + sum * sum));
         (sums.0 / sums.1).sqrt()
     };
     let what = format!("seed {seed}: {s} x {n} x {k}");
@@ -225,14 +232,18 @@ fn whole(checkpoint: &Arc<Checkpoint>, bits: &Gpu, split: &Gpu, evidence: &mut S
     evidence.taken = after.since(&before);
     println!("{}", evidence.taken.describe());
     for it in evidence.tiers.taps.iter().chain(&evidence.tiers.decisions) {
-        println!("{:<28} {:>9} values: tiers {:.2e} apart; from f64: bits {:.2e}, exact-split {:.2e}", it.name, it.values, it.tiers, it.bits, it.split);
+        println!(
+            "{:<28} {:>9} values: tiers {:.2e} apart; from f64: bits {:.2e}, exact-split {:.2e}",
+            it.name, it.values, it.tiers, it.bits, it.split
+        );
     }
     let ([mean, most], [tokens, flips]) = (evidence.tiers.kl, evidence.tiers.flips);
     println!("logits: KL mean {mean:.2e}, most {most:.2e} nats; {flips} of {tokens} most likely ids differ");
     let requests = Requests { seqs: vec![Sequence::prompt("golden", ids)] };
     let mut times = Vec::new();
     for gpu in [bits, split] {
-        let path = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, threads)?.computed_by(Some(gpu.backend()));
+        let path =
+            Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, threads)?.computed_by(Some(gpu.backend()));
         let mut see = NoTaps;
         let x = path.embed(&mut see).map_err(told)?;
         let layer = path.layer(path.blocks().layers - 1).map_err(told)?;

@@ -6,12 +6,13 @@ use karat_model::new::{Geometry, new_model};
 use karat_model::{Checkpoint, Result};
 use karat_reference::backend::Backend;
 use karat_reference::{Golden, Mode};
-use karat_seam::{Path as _, Requests, Sequence};
+use karat_seam::{Path as _, Requests, Sequence, Site, Tap};
 
 use super::super::accumulator::{DECLARED, Model, STEP};
+use super::super::compare::run;
 use super::super::run::{Args, Desk, Found, Piece, Step, Values};
 use super::super::split::Taken;
-use super::super::{LONGEST, bound, compare, least, split_standing, stated, tiers};
+use super::super::{LONGEST, bound, least, split_standing, stated, tiers};
 use super::Bus;
 use super::host::Host;
 
@@ -25,26 +26,30 @@ fn narrow(v: f32) -> u16 {
     half::bf16::from_f32(v).to_bits()
 }
 
-/// Toward zero, to multiples of 2^exponent.
-fn truncated(v: f64, exponent: i32) -> f64 {
-    let unit = 2f64.powi(exponent);
-    (v / unit).trunc() * unit
+/// 2^exponent of a normal f64.
+fn two_to(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 
-/// Exponent of the first bit.
+/// Exponent of the first bit of a normal f64.
 fn first_bit(v: f64) -> i32 {
-    v.abs().log2().floor() as i32
+    (v.to_bits() >> 52 & 0x7ff) as i32 - 1023
+}
+
+/// Toward zero, to multiples of 2^exponent.
+fn truncated(v: f64, exponent: i32) -> f64 {
+    (v * two_to(-exponent)).trunc() * two_to(exponent)
 }
 
 /// A step of a tensor core: everything truncated under the last kept bit of the largest, added, truncated to f32.
 fn step(model: Model, sum: f32, products: &[f64]) -> f32 {
-    let addends = || products.iter().copied().chain([f64::from(sum)]);
-    let largest = addends().map(f64::abs).fold(0.0, f64::max);
+    let sum = f64::from(sum);
+    let largest = products.iter().map(|v| v.abs()).fold(sum.abs(), f64::max);
     if largest == 0.0 || !largest.is_finite() {
-        return addends().sum::<f64>() as f32;
+        return products.iter().fold(sum, |sum, v| sum + v) as f32;
     }
     let last = first_bit(largest) - model.kept as i32;
-    let exact: f64 = addends().map(|v| truncated(v, last)).sum();
+    let exact: f64 = products.iter().map(|v| truncated(*v, last)).sum::<f64>() + truncated(sum, last);
     if exact == 0.0 { 0.0 } else { truncated(exact, first_bit(exact) - 23) as f32 }
 }
 
@@ -55,7 +60,10 @@ fn output(model: Model, terms: [&[u16]; 3], w: &[u16]) -> f32 {
         let mut sum = 0f32;
         for term in terms.iter().rev() {
             let x = &term[block * STEP..][..w.len()];
-            let products: Vec<f64> = x.iter().zip(w).map(|(x, w)| f64::from(wide(*x)) * f64::from(wide(*w))).collect();
+            let mut products = [0.0; STEP];
+            for ((product, x), w) in products.iter_mut().zip(x).zip(w) {
+                *product = f64::from(wide(*x)) * f64::from(wide(*w));
+            }
             sum = products.chunks(model.products as usize).fold(sum, |sum, products| step(model, sum, products));
         }
         let after = total + sum;
@@ -161,7 +169,10 @@ fn a_value_is_the_sum_of_its_terms_or_its_row_is_marked() {
     ];
     odd.iter().enumerate().for_each(|(i, (row, v))| x[row * k + i] = *v);
     let pieces = [Piece::In(Values::F32(&x)), Piece::U8(6 * x.len()), Piece::U32(6), Piece::U32(6)];
-    let steps = [("golden_split_clear", 6, vec![2, 3], vec![6]), ("golden_split_terms", x.len() / 2, vec![0, 1, 2], vec![6, k])];
+    let steps = [
+        ("golden_split_clear", 6, vec![2, 3], vec![6]),
+        ("golden_split_terms", x.len() / 2, vec![0, 1, 2], vec![6, k]),
+    ];
     let steps = steps.map(|(kernel, threads, p, n)| Step { kernel, threads, p, n, f: Vec::new() });
     // SAFETY: the pieces have the sizes that the kernels' heads name.
     let found = unsafe { desk.run(&pieces, &steps) }.unwrap();
@@ -192,7 +203,13 @@ fn a_weight_is_narrowed_and_its_inexact_values_are_counted() {
     let panels = panels(&w, k);
     let chunks = k.div_ceil(STEP);
     let pieces = [Piece::In(Values::F32(&panels)), Piece::U8(2 * n * k), Piece::U8(n * chunks), Piece::U32(n)];
-    let step = |kernel, threads, p: &[usize], n: &[usize]| Step { kernel, threads, p: p.to_vec(), n: n.to_vec(), f: Vec::new() };
+    let step = |kernel, threads, p: &[usize], n: &[usize]| Step {
+        kernel,
+        threads,
+        p: p.to_vec(),
+        n: n.to_vec(),
+        f: Vec::new(),
+    };
     let steps = [
         step("golden_split_narrow", n.div_ceil(16) * 16 * chunks, &[0, 1, 2], &[n, k]),
         step("golden_split_count", n, &[2, 3], &[n, chunks]),
@@ -227,7 +244,8 @@ fn what_cannot_be_split_has_goldens_bits_and_is_counted() {
     x[3 * k..4 * k].fill(f32::MAX / 64.0);
     let same = |x: &[f32], w: &[f32], k: usize, rows: &[usize]| {
         let n = w.len() / k;
-        let (a, b) = (bits.product(x, &panels(w, k), (n, k)).unwrap(), split.product(x, &panels(w, k), (n, k)).unwrap());
+        let (a, b) =
+            (bits.product(x, &panels(w, k), (n, k)).unwrap(), split.product(x, &panels(w, k), (n, k)).unwrap());
         for row in rows {
             for i in row * n..(row + 1) * n {
                 assert!(a[i].to_bits() == b[i].to_bits(), "row {row}: {} {}", a[i], b[i]);
@@ -235,7 +253,7 @@ fn what_cannot_be_split_has_goldens_bits_and_is_counted() {
         }
         (a, b)
     };
-    let positive: Vec<f32> = w.iter().map(|v| v.abs().max(0.25) * 2.0).collect();
+    let positive: Vec<f32> = w.iter().map(|v| v.abs().max(0.25) * 4.0).collect();
     let (a, b) = same(&x, &positive, k, &[1, 2, 3]);
     assert!(a[3 * n..4 * n].iter().all(|v| v.is_infinite()) && a[2 * n].is_nan());
     assert!((0..n).any(|i| a[i].to_bits() != b[i].to_bits()), "the other rows are summed in another order");
@@ -250,7 +268,10 @@ fn what_cannot_be_split_has_goldens_bits_and_is_counted() {
     assert_eq!(split.taken(), Some(all));
     assert_eq!(bits.taken(), None);
     let said = all.describe();
-    assert!(said.contains("1 products of 5 rows") && said.contains("3 rows of them, 1 products whose weight"), "{said}");
+    assert!(
+        said.contains("1 products of 5 rows") && said.contains("3 rows of them, 1 products whose weight"),
+        "{said}"
+    );
     assert!(said.contains("1 of 2 weights are exact"), "{said}");
 }
 
@@ -279,7 +300,8 @@ fn the_bound_is_what_its_derivation_gives() {
     // Golden's own chain of 128 fused steps, each rounded to nearest, allows three times as much.
     assert!(3.0 * bound(DECLARED, LONGEST) < 1.05 * 128.0 * 2f64.powi(-24));
     assert!(bound(Model { kept: 24, ..DECLARED }, 64) > 1.5 * bound(DECLARED, 64));
-    let (known, unknown) = (split_standing("a GPU", "sm_90a", &Taken::default()), split_standing("b", "sm_120a", &Taken::default()));
+    let (known, unknown) =
+        (split_standing("a GPU", "sm_90a", &Taken::default()), split_standing("b", "sm_120a", &Taken::default()));
     assert!(known.starts_with("golden: exact-split tier on a GPU: products within 2.60e-6 of"), "{known}");
     assert!(known.contains("were probed") && unknown.contains("declared, not probed on this chip"), "{unknown}");
     assert!(unknown.contains("never measured on sm_120a"), "{unknown}");
@@ -302,8 +324,8 @@ fn hardest(model: Model) -> f64 {
                     2 if i % 2 == 1 => (x[i], w[i]) = (-x[i - 1] * (1.0 - f32::EPSILON), w[i - 1]),
                     // Sizes apart by up to 2^40.
                     3 => x[i] *= 2f32.powi((random.bits() % 40) as i32 - 20),
-                    // Ones just over a bit that is kept, beside something large.
-                    4 => (x[i], w[i]) = (if i % 16 == 0 { 1.0 } else { 2f32.powi(-25) * 1.999 }, 1.0),
+                    // All but the largest lie just under the last bit that is kept: nothing of them is left.
+                    4 => (x[i], w[i]) = (if i % 64 == 0 { 1.0 } else { 2f32.powi(-(model.kept as i32)) * 0.99 }, 1.0),
                     _ => {}
                 }
             }
@@ -328,15 +350,15 @@ fn hardest(model: Model) -> f64 {
 fn an_emulated_tensor_core_keeps_the_bound_on_hard_operands() {
     let worst = hardest(DECLARED);
     assert!(worst < 1.0, "{worst}");
-    // The bound is no more than some times what hard operands cost, and one without the bits that are kept is broken.
-    assert!(worst > 0.2, "{worst}: the operands are not hard");
-    assert!(hardest(Model { kept: 21, ..DECLARED }) > 1.0);
+    // The bound is not far over what the hardest of them cost, and an accumulator that keeps fewer bits breaks it.
+    assert!(worst > 0.6, "{worst}: the operands are not hard");
+    assert!(hardest(Model { kept: 22, ..DECLARED }) > 1.0);
 }
 
 fn model() -> (Arc<Checkpoint>, Vec<u32>) {
     let checkpoint = Arc::new(Checkpoint::from_memory("tiny", new_model(Geometry::Mini, 3)).unwrap());
     let vocab = checkpoint.config().vocab_size as u32;
-    (checkpoint, (0..40).map(|i| (i * 167 + i * i * 31) % vocab).collect())
+    (checkpoint, (0..16).map(|i| (i * 167 + i * i * 31) % vocab).collect())
 }
 
 #[test]
@@ -363,12 +385,12 @@ fn a_whole_run_on_the_tier_is_near_and_says_what_it_is() {
     for it in &found.taps {
         assert!(it.tiers < 1e-4 && it.split < 1e-4 && it.values > 0, "{it:?}");
     }
-    assert!(found.kl[1] < 1e-6 && found.flips[0] == 40, "{found:?}");
-    // The tier of bits is not touched by any of it.
-    assert!(compare(&checkpoint, &ids, 24, &backends[0], 1).unwrap().equal());
-    let apart = compare(&checkpoint, &ids, 24, &backends[1], 1).unwrap();
-    let differs = |name: &str| apart.rows.iter().any(|r| r.what == "op" && r.name == name && r.differing > 0);
-    assert!(differs("attn.query_up") && !differs("attn.scores"), "{apart:#?}");
+    assert!(found.kl[1] < 1e-6 && found.flips[0] == 16, "{found:?}");
+    // What comes before the first product of the first layer has golden's bits, mHC's float32 product among it.
+    let next: Vec<u32> = (0..16).collect();
+    let [a, b] = [&a, &b].map(|path| run(path, &next).unwrap().taps);
+    let same = |tap| a[&(Site::layer(0, tap), 0)].data == b[&(Site::layer(0, tap), 0)].data;
+    assert!(same(Tap::HcAttnPre) && same(Tap::AttnIn) && !same(Tap::AttnQr));
 }
 
 #[test]
