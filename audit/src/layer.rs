@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use karat_bundle::DerivationRow;
+use karat_bundle::{DerivationRow, TapRow};
 use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;

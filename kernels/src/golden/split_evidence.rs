@@ -143,8 +143,7 @@ impl SplitEvidence {
             if it.bad > 0 {
                 out.push(format!("{}: {} outputs are no numbers or depend on other rows", it.kind, it.bad));
             }
-            // A NaN is over every bound.
-            if !(it.worst <= 1.0) {
+            if it.worst.is_nan() || it.worst > 1.0 {
                 out.push(format!("{}: {} of the bound at {}", it.kind, it.worst, it.worst_case));
             }
         }
@@ -185,4 +184,70 @@ pub fn split_standing(device: &str, arch: &str, taken: &Taken) -> String {
         known(arch),
         taken.describe()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tiers::TapDistance;
+    use super::*;
+
+    fn good() -> SplitEvidence {
+        let mut images = digests().unwrap();
+        images.insert(SPLIT.to_string(), split_digest().unwrap());
+        let time = |what: &str| Times { what: what.into(), operations: 0.0, bits: vec![2.0; 3], split: vec![1.0; 3] };
+        let products = |kind: &str, worst| Products {
+            kind: kind.into(),
+            cases: 20,
+            values: 100,
+            worst,
+            rel_l2: worst * 1e-6,
+            bits_rel_l2: 5e-7,
+            ..Products::default()
+        };
+        SplitEvidence {
+            format: 1,
+            date: "2026-12-01".into(),
+            device: Place { name: "a GPU".into(), arch: "sm_90a".into(), driver: 13_000, processors: 1 },
+            images,
+            accumulator: accumulator("sm_90a").unwrap(),
+            probed: true,
+            stated: stated("sm_90a"),
+            products: vec![products("mixed signs", 0.25), products("one sign", 0.125)],
+            model: "m".into(),
+            tokens: 4,
+            taken: Taken { split: 3, ..Taken::default() },
+            tiers: Tiers { taps: vec![TapDistance::default()], ..Tiers::default() },
+            times: vec![time("product"), time("layer")],
+        }
+    }
+
+    #[test]
+    fn evidence_of_other_sources_or_over_the_bound_is_refused() {
+        let it = SplitEvidence::parse(&serde_json::to_string(&good()).unwrap()).unwrap();
+        assert!(it.faults().unwrap().is_empty());
+        assert_eq!(it.worst(), [0.25, 0.25e-6, 5e-7]);
+        type Break = fn(&mut SplitEvidence);
+        let broken: [(Break, &str); 8] = [
+            (|it| it.images.clear(), "changed since the run"),
+            (|it| it.stated *= 2.0, "is not the one that is stated now"),
+            (|it| it.products[1].worst = 1.1, "one sign: 1.1 of the bound"),
+            (|it| it.products[0].worst = f64::NAN, "mixed signs: NaN of the bound"),
+            (|it| it.products[0].bad = 2, "2 outputs are no numbers"),
+            (|it| it.products[0].cases = 19, "at least 20"),
+            (|it| it.taken.split = 0, "no product ran"),
+            (|it| it.times[0].split.truncate(2), "fewer than two kinds of work or three rounds"),
+        ];
+        for (change, said) in broken {
+            let mut it = good();
+            change(&mut it);
+            assert!(it.faults().unwrap().iter().any(|fault| fault.contains(said)), "{said}: {:?}", it.faults());
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_what_reports_say() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/split");
+        let files = std::fs::read_dir(folder).map_or(0, Iterator::count);
+        assert_eq!(files, KNOWN.len(), "every file under evidence/split stands in KNOWN");
+    }
 }
