@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use karat_bundle::DerivationRow;
+use karat_bundle::{DerivationRow, TapRow};
 use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
@@ -338,9 +338,19 @@ pub(crate) fn compare_block<'o>(
         // The floor was measured on the first candidate's x': for the others it is a size, compared with golden's there.
         let again = rerun::shown(walk, i, site, seq);
         let seen = Seen { candidate: theirs, on_x2, golden, floor: floor.filter(|_| i == 0), again, splittable };
-        part.taps.extend(compare::tap(&at, site, seen)?);
+        let rows = compare::tap(&at, site, seen)?;
+        part.taps.extend(rows.into_iter().map(|row| at_stated_floor(row, setup.golden.floor())));
     }
     Ok(part)
+}
+
+/// A judged row with a floor of at least what golden states of its products: a tolerance under ten of it proves nothing. A run in
+/// f64 measures golden as it was computed, wherever that was, so that one has what the products cost in it already.
+fn at_stated_floor(mut row: TapRow, stated: f64) -> TapRow {
+    if row.tolerance.is_some() && stated > 0.0 {
+        row.floor = Some(row.floor.map_or(stated, |measured| measured.max(stated)));
+    }
+    row
 }
 
 /// True when R(x) chose the candidate's experts in the candidate's slots.

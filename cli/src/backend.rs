@@ -17,6 +17,10 @@ pub(crate) struct Computing {
     /// Where golden is computed: auto or cpu (this processor), or cuda (a GPU; the low-precision path stays here)
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<String>,
+    /// Arithmetic of golden's products on --backend cuda: bits (the CPU's, the default), or exact-split (on the tensor cores where
+    /// the weight is exact in bf16, with a stated floor: for big models)
+    #[arg(long, value_name = "TIER")]
+    pub(crate) tier: Option<String>,
     /// Compiled kernels for --backend cuda, from cargo xtask kernels build; without it NVRTC compiles them now
     #[arg(long, value_name = "DIR")]
     pub(crate) pack: Option<PathBuf>,
@@ -63,8 +67,14 @@ impl Computing {
 
     /// The same, with a GPU for speed patches where `patches` says so.
     pub(crate) fn open_with(&self, patches: bool) -> Result<Place> {
+        let is_split = self.is_split()?;
         match self.backend.as_deref() {
             None | Some("auto" | "cpu") => {
+                if is_split {
+                    return Err(Failure::usage(
+                        "--tier exact-split needs --backend cuda: this processor computes golden's bits",
+                    ));
+                }
                 if self.pack.is_some() && !patches {
                     return Err(Failure::usage("--pack holds kernels for a GPU: it needs --backend cuda"));
                 }
@@ -78,11 +88,20 @@ impl Computing {
         }
     }
 
+    /// Whether golden's products run on the exact-split tier.
+    fn is_split(&self) -> Result<bool> {
+        match self.tier.as_deref() {
+            None | Some("bits") => Ok(false),
+            Some("exact-split") => Ok(true),
+            Some(other) => Err(Failure::usage(format!("--tier: expected bits or exact-split, found `{other}`"))),
+        }
+    }
+
     #[cfg(feature = "cuda")]
     fn cuda(&self, golden: bool, patches: bool) -> Result<Place> {
         use karat_kernels::candidate::PatchKernels;
-        use karat_kernels::cuda::{Device, Nccl};
-        use karat_kernels::golden::Gpu;
+        use karat_kernels::cuda::{Device, Loader, Nccl};
+        use karat_kernels::golden::{Gpu, Tier};
         use karat_kernels::pack::Pack;
         let gpus = self.gpus.unwrap_or(1) as usize;
         let name = if golden { "--backend" } else { "--candidate-backend" };
@@ -99,12 +118,14 @@ impl Computing {
         if !golden {
             return Ok(Place { gpu: None, patches, nccl: None });
         }
+        let tier = if self.is_split()? { Tier::ExactSplit } else { Tier::Bits };
+        let loader = Loader::new(pack, None, root.clone())?;
         if gpus == 1 {
-            return Ok(Place { gpu: Some(Gpu::new(devices.remove(0), pack, None, root)?), patches, nccl: None });
+            return Ok(Place { gpu: Some(Gpu::of_tier(tier, devices.remove(0), &loader)?), patches, nccl: None });
         }
         let nccl = Nccl::new(devices.into_iter().map(Arc::new).collect(), root.as_deref()).map_err(told)?;
         let nccl = Arc::new(nccl);
-        Ok(Place { gpu: Some(Gpu::spread(&nccl, pack, None, root)?), patches, nccl: Some(nccl) })
+        Ok(Place { gpu: Some(Gpu::spread_of_tier(tier, &nccl, &loader)?), patches, nccl: Some(nccl) })
     }
 
     #[cfg(not(feature = "cuda"))]
@@ -160,7 +181,13 @@ impl Place {
         let Some(gpu) = &self.gpu else { return };
         run.device = gpu.device().describe();
         run.kernels.extend(gpu.digests().clone());
-        run.notes.push(karat_kernels::golden::standing(gpu.device().arch()));
+        match (gpu.split_digest(), gpu.taken()) {
+            (Some(split), Some(taken)) => {
+                run.kernels.extend([split]);
+                run.notes.push(karat_kernels::golden::split_standing(&gpu.device().name, gpu.device().arch(), &taken));
+            }
+            _ => run.notes.push(karat_kernels::golden::standing(gpu.device().arch())),
+        }
         if let Some(nccl) = &self.nccl {
             let (ranks, name) = (nccl.ranks(), nccl.name());
             run.device = format!("{ranks} x {}", run.device);

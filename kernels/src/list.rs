@@ -14,6 +14,9 @@ pub const ARCHES: [&str; 2] = ["sm_90a", "sm_120a"];
 /// The image of sketches: no value of golden depends on it.
 pub const SKETCH: &str = "golden-sketch";
 
+/// The image of golden's exact-split tier: no value of the tier of bits depends on it.
+pub const SPLIT: &str = "golden-split";
+
 /// Most shared memory of a block, bytes, static and dynamic together (CUDA programming guide, compute capabilities).
 pub fn shared_limit(arch: &str) -> u32 {
     if arch.starts_with("sm_90") { 232_448 } else { 101_376 }

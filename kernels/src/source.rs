@@ -28,6 +28,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("reference/golden_rows.cu", include_str!("../cuda/reference/golden_rows.cu")),
     ("reference/golden_routed.cu", include_str!("../cuda/reference/golden_routed.cu")),
     ("reference/golden_sketch.cu", include_str!("../cuda/reference/golden_sketch.cu")),
+    ("reference/golden_split.cu", include_str!("../cuda/reference/golden_split.cu")),
     ("reference/grouped_fp4.cu", include_str!("../cuda/reference/grouped_fp4.cu")),
     ("reference/index.cu", include_str!("../cuda/reference/index.cu")),
     ("reference/mhc.cu", include_str!("../cuda/reference/mhc.cu")),

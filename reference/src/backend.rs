@@ -152,7 +152,8 @@ pub trait Experts: Debug + Send + Sync {
     fn sums(&self, rows: Range<usize>) -> Result<Vec<f32>>;
 }
 
-/// Computes golden's ops in f32. Every slice is row-major; results have the bits of this crate's own loops.
+/// Computes golden's ops in f32. Every slice is row-major; results have the bits of this crate's own loops, but for products
+/// where a floor is stated.
 ///
 /// # Errors
 /// All ops: the device failed, or its memory is full.
@@ -161,6 +162,11 @@ pub trait Backend: Debug + Send + Sync {
     fn name(&self) -> String;
     /// What its results follow from: which code, compiled for what. Enters a path's identity.
     fn identity(&self) -> String;
+    /// How far its products may be from exact, in parts of the sum of |x| |w|: its stated floor. 0: they have golden's bits, and
+    /// golden in f64 says how far those are.
+    fn floor(&self) -> f64 {
+        0.0
+    }
     /// `y = x w^T`: `[S,k]` to `[S,n]`.
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>>;
     /// `1 / rms` of each row of `n` values: `[S]`.

@@ -372,6 +372,10 @@ impl Path for Golden {
         self.identity
     }
 
+    fn floor(&self) -> f64 {
+        self.backend.as_ref().map_or(0.0, |slot| slot.backend().floor())
+    }
+
     fn requests(&self) -> &Requests {
         &self.requests
     }

@@ -26,6 +26,12 @@ pub trait Path: Sync {
         self.identity()
     }
 
+    /// How far its products may be from exact, in parts of the sum of their terms' sizes, where the path states it: its floor is
+    /// never under that. 0: only a run in f64 says how far it is.
+    fn floor(&self) -> f64 {
+        0.0
+    }
+
     /// What the client did.
     fn requests(&self) -> &Requests;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use karat_kernels::audits::{AuditEvidence, PARTS};
 use karat_kernels::evidence::{Evidence, stale};
-use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SpreadEvidence};
+use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SplitEvidence, SpreadEvidence};
 use karat_kernels::list::List;
 
 /// Options of `cargo xtask evidence`.
@@ -33,6 +33,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         Kind::Check => check(&folder),
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => {
             add_part::<SpreadEvidence>(&folder, file)
+        }
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"taken\"") => {
+            add_part::<SplitEvidence>(&folder, file)
         }
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"sketches\"") => {
             add_part::<CaptureEvidence>(&folder, file)
@@ -134,6 +137,34 @@ impl PartEvidence for CaptureEvidence {
         let (name, date, words) = (&self.device.name, &self.date, self.words());
         let costs = costs.collect::<String>();
         format!("capture on {name} of {date}: {words} words of sketches and all dumps equal{costs}")
+    }
+}
+
+impl PartEvidence for SplitEvidence {
+    const OF: &'static str = "golden's exact-split tier";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> String {
+        "split".to_string()
+    }
+
+    fn host(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn said(&self) -> String {
+        let ([worst, rel_l2, bits], name, date) = (self.worst(), &self.device.name, &self.date);
+        let n: u64 = self.products.iter().map(|it| it.values).sum();
+        format!(
+            "exact-split tier on {name} of {date}: {n} outputs within {worst:.2} of their bound, rel-L2 {rel_l2:.1e} at most (tier of bits {bits:.1e})"
+        )
     }
 }
 
@@ -253,6 +284,7 @@ fn check(folder: &Path) -> Result<()> {
     }
     check_part::<GoldenEvidence>(folder, "golden")?;
     check_part::<CaptureEvidence>(folder, "capture")?;
+    check_part::<SplitEvidence>(folder, "split")?;
     check_part::<SpreadEvidence>(folder, "nccl")?;
     PARTS.into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
 }

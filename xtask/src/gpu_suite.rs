@@ -24,9 +24,7 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh [kernels|bench|golden|capture|audit|layer|layer-golden|nccl]: on the first GPU, either the kernels, into evidence.json, `karat bench` of one of
-# them, into bench.json, or golden against golden on the CPU, into golden.json; audits whose patches run as kernels, into audit.json, and one layer of released shapes, into layer.json, and with golden on the GPU too, into layer-golden.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
-# All lie in $OUT (else beside this script).
+# bash run.sh PART, PART one of kernels (default), bench, golden, capture, split, audit, layer, layer-golden, nccl: into PART.json (kernels: evidence.json) in $OUT, else beside this script. All run on the first GPU, nccl on all of the host.
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
 if [ \"${1:-kernels}\" = golden ]; then
@@ -36,6 +34,11 @@ fi
 if [ \"${1:-kernels}\" = capture ]; then
     # Sketches and dumps of golden, into capture.json; nothing of them stays on the disk.
     ./gpu_suite --pack pack --capture model --out \"$out/capture.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/capture.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
+if [ \"${1:-kernels}\" = split ]; then
+    # Golden's exact-split tier against f64 and beside the tier of bits, into split.json.
+    ./gpu_suite --pack pack --split model --out \"$out/split.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/split.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
 if [ \"${1:-kernels}\" = bench ]; then
@@ -113,7 +116,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), `bash run.sh layer-golden` (layer-golden.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh PART`, PART one of kernels, bench, golden, capture, split, audit, layer, layer-golden, or with several GPUs nccl",
         out.display()
     );
     Ok(())

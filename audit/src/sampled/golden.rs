@@ -342,6 +342,10 @@ impl Path for SampledGolden<'_> {
         self.golden.identity()
     }
 
+    fn floor(&self) -> f64 {
+        self.golden.floor()
+    }
+
     fn requests(&self) -> &Requests {
         self.golden.requests()
     }

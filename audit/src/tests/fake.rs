@@ -41,6 +41,8 @@ pub(super) struct Fake {
     pub(super) decode_from: u32,
     /// Layers that were loaded.
     pub(super) loads: AtomicU32,
+    /// The floor that it states.
+    pub(super) stated: f64,
 }
 
 pub(super) fn requests(lengths: &[usize]) -> Requests {
@@ -51,7 +53,8 @@ pub(super) fn requests(lengths: &[usize]) -> Requests {
 
 impl Fake {
     pub(super) fn new(requests: Requests, fault: Fault) -> Self {
-        Self { name: "fake", requests, layers: 3, fault, decode_from: u32::MAX, loads: AtomicU32::new(0) }
+        let (decode_from, loads) = (u32::MAX, AtomicU32::new(0));
+        Self { name: "fake", requests, layers: 3, fault, decode_from, loads, stated: 0.0 }
     }
 
     /// Shows `[rows of one sequence, tail]` values, sequence by sequence, after the fault was put in.
@@ -202,6 +205,10 @@ impl Path for Fake {
 
     fn identity(&self) -> [u8; 32] {
         Sha256::digest(format!("{:?} {} {:?} {}", self.requests, self.layers, self.fault, self.decode_from)).into()
+    }
+
+    fn floor(&self) -> f64 {
+        self.stated
     }
 
     fn requests(&self) -> &Requests {

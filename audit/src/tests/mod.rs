@@ -1,5 +1,6 @@
 mod cached;
 mod fake;
+mod floors;
 mod inputs;
 mod lockstep;
 mod patches;

@@ -114,6 +114,7 @@ fn bundle(args: &Gate, globals: Globals) -> Result<Bundle> {
         ("--without", !run.without.is_empty()),
         ("--histories", run.histories.is_some()),
         ("--backend", run.computing.backend.is_some()),
+        ("--tier", run.computing.tier.is_some()),
         ("--candidate-backend", run.patching.candidate_backend.is_some()),
         ("--tokens", run.tokens.is_some()),
         ("--taps", run.taps.is_some()),

@@ -32,9 +32,30 @@ fn a_gpu_that_is_not_there_exits_2() {
     for (args, words) in [
         (&["audit", "--pack", "p"][..], "it needs --backend cuda"),
         (&["audit", "--histories", "all", "--backend", "cuda"], "several histories"),
+        (&["audit", "--tier", "exact-split"], "--tier exact-split needs --backend cuda"),
+        (&["recall", "--tier", "exact-split", "--backend", "cpu"], "--tier exact-split needs --backend cuda"),
+        (&["gate", "--backend", "cuda", "--tier", "fast"], "--tier: expected bits or exact-split, found `fast`"),
+        (
+            &["trace", "--path", "golden", "--out", "t", "--tier", "f16"],
+            "--tier: expected bits or exact-split, found `f16`",
+        ),
+        (&["gate", "--from", "b", "--tier", "bits"], "--tier has no meaning with --from"),
+        (&["audit", "--backend", "cuda", "--tier", "exact-split"], "--backend cuda: "),
     ] {
         let ran = karat_in(dir.path(), args, &none).expect(2);
         assert!(ran.error().contains(words), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn every_command_that_runs_golden_names_its_tiers() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in ["audit", "gate", "recall", "trace"] {
+        let help = karat(dir.path(), &[command, "--help"]).expect(0).stdout;
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let told = "--tier <TIER> Arithmetic of golden's products on --backend cuda: bits (the CPU's, the default), or exact-split \
+                    (on the tensor cores where the weight is exact in bf16, with a stated floor: for big models)";
+        assert!(words.contains(told), "{command}: {help}");
     }
 }
 

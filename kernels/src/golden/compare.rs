@@ -93,13 +93,13 @@ fn order(v: f32) -> i64 {
 }
 
 /// What a run over all blocks shows.
-struct Seen {
-    taps: BTreeMap<(Site, u32), Tensor>,
+pub(super) struct Seen {
+    pub(super) taps: BTreeMap<(Site, u32), Tensor>,
     /// Streams that enter each layer, and the head.
     inputs: Vec<Streams>,
 }
 
-fn run(path: &Golden, next: &[u32]) -> karat_seam::Result<Seen> {
+pub(super) fn run(path: &Golden, next: &[u32]) -> karat_seam::Result<Seen> {
     let mut see = Recorder::all();
     let mut x = path.embed(&mut see)?;
     let mut inputs = Vec::new();

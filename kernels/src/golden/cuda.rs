@@ -11,8 +11,9 @@ use karat_reference::backend::Backend;
 use super::Compared;
 use super::formats::formats;
 use super::run::{Args, Desk, Found, Gather, Runner, Values};
+use super::split::{Taken, Tier, steps};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
-use crate::list::{Entry, List, SKETCH};
+use crate::list::{Entry, List, SKETCH, SPLIT};
 use crate::pack::Pack;
 use crate::source::digest;
 
@@ -40,6 +41,8 @@ struct OnDevice {
     digests: BTreeMap<String, String>,
     /// Those that no value of golden depends on.
     sketch_digests: BTreeMap<String, String>,
+    /// That of the exact-split tier, where it is asked for.
+    split_digest: Option<String>,
 }
 
 impl Gpu {
@@ -49,8 +52,16 @@ impl Gpu {
     /// # Errors
     /// An image can't be had, or the driver refuses it.
     pub fn new(device: Device, pack: Option<Pack>, cache: Option<PathBuf>, root: Option<PathBuf>) -> Result<Self> {
-        let loader = Loader::new(pack, cache, root)?;
-        Ok(Self { desk: Arc::new(Desk::new(OnDevice::load(Arc::new(device), &loader)?)) })
+        Self::of_tier(Tier::Bits, device, &Loader::new(pack, cache, root)?)
+    }
+
+    /// The same on either tier.
+    ///
+    /// # Errors
+    /// As for [`Gpu::new`].
+    pub fn of_tier(tier: Tier, device: Device, loader: &Loader) -> Result<Self> {
+        let desk = Desk::new(OnDevice::load(Arc::new(device), loader, tier)?);
+        Ok(Self { desk: Arc::new(on_its_tier(desk)) })
     }
 
     /// Golden on all devices of a communicator: the routed experts in equal ranges of ids, everything else on the first. What
@@ -60,14 +71,21 @@ impl Gpu {
     /// # Errors
     /// As for [`Gpu::new`].
     pub fn spread(nccl: &Arc<Nccl>, pack: Option<Pack>, cache: Option<PathBuf>, root: Option<PathBuf>) -> Result<Self> {
-        let loader = Loader::new(pack, cache, root)?;
-        let mut all: Vec<OnDevice> =
-            nccl.devices().iter().map(|device| OnDevice::load(device.clone(), &loader)).collect::<Result<_>>()?;
+        Self::spread_of_tier(Tier::Bits, nccl, &Loader::new(pack, cache, root)?)
+    }
+
+    /// The same on either tier.
+    ///
+    /// # Errors
+    /// As for [`Gpu::new`].
+    pub fn spread_of_tier(tier: Tier, nccl: &Arc<Nccl>, loader: &Loader) -> Result<Self> {
+        let load = |device: &Arc<Device>| OnDevice::load(device.clone(), loader, tier);
+        let mut all: Vec<OnDevice> = nccl.devices().iter().map(load).collect::<Result<_>>()?;
         if all.is_empty() {
             return Err(Error::input("no GPU to spread golden over"));
         }
         let first = all.remove(0);
-        Ok(Self { desk: Arc::new(Desk::spread(first, all, nccl.clone())) })
+        Ok(Self { desk: Arc::new(on_its_tier(Desk::spread(first, all, nccl.clone()))) })
     }
 
     /// What a golden path computes by.
@@ -102,10 +120,71 @@ impl Gpu {
     pub fn digests(&self) -> &BTreeMap<String, String> {
         &self.desk.runner.digests
     }
+
+    /// Image and digest of the exact-split tier, on that tier.
+    pub fn split_digest(&self) -> Option<(String, String)> {
+        self.desk.runner.split_digest.clone().map(|digest| (SPLIT.to_string(), digest))
+    }
+
+    /// Which products ran how; `None` on the tier of bits.
+    pub fn taken(&self) -> Option<Taken> {
+        self.desk.taken()
+    }
+
+    /// `x w^T` of a weight that is not kept, panels `[ceil(n/16)][k][16]`: for measurements.
+    ///
+    /// # Errors
+    /// Sizes that do not fit; the device failed.
+    pub fn product(&self, x: &[f32], panels: &[f32], size: (usize, usize)) -> Result<Vec<f32>> {
+        self.desk.product(x, panels, size)
+    }
+
+    /// Milliseconds on the device of products `[s,k]` by `[n,k]`, one a round, on this tier, of zeros: nothing travels meanwhile.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn product_ms(&self, (s, n, k): (usize, usize, usize), rounds: usize) -> Result<Vec<f64>> {
+        let runner = &self.desk.runner;
+        let all = match &runner.split_digest {
+            Some(_) => steps((s, n, k)).to_vec(),
+            None => {
+                vec![super::run::Step {
+                    kernel: "golden_linear",
+                    threads: s * n,
+                    p: vec![0, 3, 6],
+                    n: vec![s, n, k],
+                    f: Vec::new(),
+                }]
+            }
+        };
+        let bytes = [4 * s * k, 6 * s * k, 2 * n * k, n.div_ceil(16) * 64 * k, 4 * s, 4 * s, 4 * s * n];
+        let memory: Vec<Buffer> = bytes.iter().map(|n| runner.device.alloc(*n, 0)).collect::<Result<_>>()?;
+        runner.device.settle()?;
+        let graph = runner.device.record(|| {
+            for step in &all {
+                let mut args = Args::default();
+                args.p.iter_mut().zip(&step.p).for_each(|(p, &i)| *p = memory[i].at());
+                args.n.iter_mut().zip(&step.n).for_each(|(n, &v)| *n = v as i64);
+                // SAFETY: every buffer has the size that the kernels' heads name, and outlives the replays.
+                unsafe { runner.launch(step.kernel, step.threads, args) }?;
+            }
+            Ok(())
+        })?;
+        runner.device.time(&graph, rounds)
+    }
+}
+
+/// On the tier whose kernels were loaded.
+fn on_its_tier(desk: Desk<OnDevice>) -> Desk<OnDevice> {
+    let (arch, image) = (desk.runner.device.arch(), desk.runner.split_digest.clone());
+    match image {
+        Some(image) => desk.exact_split(arch, &image),
+        None => desk,
+    }
 }
 
 impl OnDevice {
-    fn load(device: Arc<Device>, loader: &Loader) -> Result<Self> {
+    fn load(device: Arc<Device>, loader: &Loader, tier: Tier) -> Result<Self> {
         let (mut kernels, mut digests) = (BTreeMap::new(), BTreeMap::new());
         for name in IMAGES {
             let image = loader.list.image(name)?;
@@ -124,7 +203,15 @@ impl OnDevice {
             }
             sketch_digests.insert(SKETCH.to_string(), digest(image, &loader.list.compiler)?);
         }
-        Ok(Self { device, kernels, digests, sketch_digests })
+        let mut split_digest = None;
+        if tier == Tier::ExactSplit {
+            let (loaded, image) = (loader.load(&device, SPLIT)?, loader.list.image(SPLIT)?);
+            for entry in &image.entries {
+                kernels.insert(entry.name.clone(), loaded.kernel(&entry.name)?);
+            }
+            split_digest = Some(digest(image, &loader.list.compiler)?);
+        }
+        Ok(Self { device, kernels, digests, sketch_digests, split_digest })
     }
 }
 
@@ -188,7 +275,8 @@ impl Runner for OnDevice {
         let (function, entry) = self.kernels.get(kernel).ok_or_else(missing)?;
         let blocks = u32::try_from(threads.div_ceil(entry.threads as usize)).ok().filter(|n| *n < 1 << 31);
         let blocks = blocks.ok_or_else(|| Error::input(format!("{kernel}: {threads} outputs are too many at once")))?;
-        let config = LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: 0 };
+        let config =
+            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (entry.threads, 1, 1), shared_mem_bytes: entry.shared };
         // SAFETY: Args is the parameter of every kernel of golden; the addresses are what the caller promises.
         unsafe { self.device.launch(function, config, args) }
     }

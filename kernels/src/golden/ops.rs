@@ -12,6 +12,7 @@ use karat_seam::Later;
 use super::experts::Rows;
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
 use super::sketch;
+use super::split::Split;
 use super::weights::Panels;
 
 pub(super) fn floats(values: &[f32]) -> Piece<'_> {
@@ -90,17 +91,26 @@ impl<R: Runner> Desk<R> {
 // operands just above it; the head of each kernel says which sizes mean what.
 impl<R: Runner> Backend for Desk<R> {
     fn name(&self) -> String {
+        let tier = if self.split.is_some() { ", exact-split tier" } else { "" };
         match &self.gather {
-            None => self.runner.name(),
-            Some(gather) => format!("{} x {}, {}", self.others.len() + 1, self.runner.name(), gather.name()),
+            None => format!("{}{tier}", self.runner.name()),
+            Some(gather) => format!("{} x {}, {}{tier}", self.others.len() + 1, self.runner.name(), gather.name()),
         }
     }
 
     fn identity(&self) -> String {
-        match &self.gather {
+        let whole = match &self.gather {
             None => self.runner.identity(),
             Some(gather) => format!("{}, {} ranks, {}", self.runner.identity(), self.ranks(), gather.name()),
+        };
+        match &self.split {
+            None => whole,
+            Some(split) => format!("{whole}, {}", split.identity()),
         }
+    }
+
+    fn floor(&self) -> f64 {
+        self.split.as_ref().map_or(0.0, Split::stated)
     }
 
     fn ranks(&self) -> usize {
@@ -131,7 +141,10 @@ impl<R: Runner> Backend for Desk<R> {
 
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>> {
         let s = rows("linear", x.len(), w.k)?;
-        let (_kept, at) = self.held(w)?;
+        let (kept, at) = self.held(w)?;
+        if let Some(y) = self.split_product(x, (s, w.n, w.k), (&kept, at))? {
+            return Ok(y);
+        }
         // SAFETY: as said above; a weight that is held has all of its panels.
         unsafe { self.single(&[floats(x), Piece::Held(at), Piece::F32(s * w.n)], product([0, 1, 2], [s, w.n, w.k])) }
     }

@@ -7,6 +7,7 @@ use karat_model::{Error, Result};
 use karat_reference::backend::Place;
 
 use super::sketch::{Waiting, perform};
+use super::split::Split;
 use super::weights::Weights;
 
 /// The one parameter of golden's kernels, `Args` of `cuda/reference/golden.cuh`.
@@ -138,6 +139,8 @@ pub(crate) struct Desk<R: Runner> {
     /// What connects them.
     pub(super) gather: Option<Arc<dyn Gather>>,
     pub(super) weights: Arc<Weights<R>>,
+    /// The exact-split tier; none: the tier of bits.
+    pub(super) split: Option<Arc<Split<R>>>,
 }
 
 /// Brings to one device what several computed.
@@ -158,13 +161,14 @@ impl<R: Runner> Desk<R> {
             others: Vec::new(),
             gather: None,
             weights: Arc::default(),
+            split: None,
         }
     }
 
     /// The same device alone.
     pub(super) fn alone(&self) -> Self {
         let (runner, room, weights) = (self.runner.clone(), self.room.clone(), self.weights.clone());
-        Self { runner, room, others: Vec::new(), gather: None, weights }
+        Self { runner, room, others: Vec::new(), gather: None, weights, split: self.split.clone() }
     }
 
     /// One desk of several devices, the first of which does everything but the experts of the others.

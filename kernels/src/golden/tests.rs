@@ -3,6 +3,7 @@
 
 mod host;
 mod sketch;
+mod split;
 mod stored;
 
 use std::sync::Arc;
