@@ -14,6 +14,9 @@ pub const ARCHES: [&str; 2] = ["sm_90a", "sm_120a"];
 /// The image of sketches: no value of golden depends on it.
 pub const SKETCH: &str = "golden-sketch";
 
+/// The image that asks how mma.sync accumulates: it computes nothing for anybody, and has evidence of its own.
+pub const PROBE: &str = "mma-probe";
+
 /// Most shared memory of a block, bytes, static and dynamic together (CUDA programming guide, compute capabilities).
 pub fn shared_limit(arch: &str) -> u32 {
     if arch.starts_with("sm_90") { 232_448 } else { 101_376 }

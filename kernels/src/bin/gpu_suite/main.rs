@@ -5,6 +5,7 @@
 mod capture;
 mod golden;
 mod nccl;
+mod probe;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use karat_model::{Error, Result};
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
 /// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
-/// `--capture MODEL` what traces of golden on the GPU hold and cost.
+/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--probe all` how its mma.sync accumulates.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -30,22 +31,35 @@ struct Args {
     golden: Option<PathBuf>,
     nccl: Option<PathBuf>,
     capture: Option<PathBuf>,
+    probe: bool,
     karat: Option<PathBuf>,
 }
+
+const NAMES: [&str; 11] = [
+    "--pack",
+    "--out",
+    "--date",
+    "--peers",
+    "--seeds",
+    "--parts",
+    "--golden",
+    "--nccl",
+    "--capture",
+    "--probe",
+    "--karat",
+];
 
 fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--probe all] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--capture", "--karat"]
-            .contains(&name.as_str())
-        {
+        if !NAMES.contains(&name.as_str()) {
             return Err(usage().found(name));
         }
         found.insert(name, value);
@@ -61,6 +75,7 @@ fn args() -> Result<Args> {
         golden: take("--golden").map(Into::into),
         nccl: take("--nccl").map(Into::into),
         capture: take("--capture").map(Into::into),
+        probe: take("--probe").is_some(),
         karat: take("--karat").map(Into::into),
     })
 }
@@ -84,6 +99,9 @@ fn run() -> Result<bool> {
     }
     if let Some(model) = args.capture {
         return capture::run(&capture::Part { pack: args.pack, out: args.out, date: args.date, model });
+    }
+    if args.probe {
+        return probe::run(&probe::Part { pack: args.pack, out: args.out, date: args.date });
     }
     if let Some(model) = args.nccl {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
