@@ -79,9 +79,9 @@ pub fn opcodes(disassembly: &str) -> BTreeMap<String, BTreeMap<String, u32>> {
     out
 }
 
-/// A tensor-core product of 16-bit or block-scaled operands with f32 sums.
+/// A tensor-core product of 16-bit, 8-bit or block-scaled operands with f32 sums.
 fn is_mma(code: &str) -> bool {
-    code.starts_with("HMMA.16816.F32") || code.starts_with("QMMA.SF")
+    ["HMMA.16816.F32", "QMMA.16832.F32", "QMMA.SF"].iter().any(|known| code.starts_with(known))
 }
 
 /// An approximate function, or a step of a sum that flushes subnormals. (An exact division or root begins with `MUFU.RCP` or

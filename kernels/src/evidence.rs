@@ -8,7 +8,7 @@ use karat_model::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Resources;
-use crate::list::List;
+use crate::list::{List, PROBE};
 use crate::source::digest;
 
 /// One run of the suite on one device.
@@ -189,8 +189,8 @@ impl Evidence {
 /// A listed source isn't in this program.
 pub fn stale(list: &List, evidence: &Evidence) -> Result<Vec<String>> {
     let mut out = Vec::new();
-    // Golden's images have evidence of their own.
-    for image in list.images.iter().filter(|image| !image.golden) {
+    // Golden's images and the probe have evidence of their own.
+    for image in list.images.iter().filter(|image| !image.golden && image.name != PROBE) {
         let wanted = digest(image, &list.compiler)?;
         for arch in image.arches() {
             let row = evidence.images.iter().find(|row| row.image == image.name && row.arch == arch);

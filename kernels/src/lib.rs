@@ -17,6 +17,7 @@ pub mod evidence;
 #[cfg(feature = "cuda")]
 pub mod golden;
 pub mod list;
+pub mod mma;
 pub mod pack;
 mod probe;
 mod source;

@@ -16,6 +16,8 @@ pub const SKETCH: &str = "golden-sketch";
 
 /// The image of golden's exact-split tier: no value of the tier of bits depends on it.
 pub const SPLIT: &str = "golden-split";
+/// The image that asks how mma.sync accumulates: it computes nothing for anybody, and has evidence of its own.
+pub const PROBE: &str = "mma-probe";
 
 /// Most shared memory of a block, bytes, static and dynamic together (CUDA programming guide, compute capabilities).
 pub fn shared_limit(arch: &str) -> u32 {

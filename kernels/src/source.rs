@@ -14,6 +14,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("optimized/grouped_fp4.cu", include_str!("../cuda/optimized/grouped_fp4.cu")),
     ("optimized/index.cu", include_str!("../cuda/optimized/index.cu")),
     ("optimized/mhc.cu", include_str!("../cuda/optimized/mhc.cu")),
+    ("optimized/mma_probe.cu", include_str!("../cuda/optimized/mma_probe.cu")),
     ("optimized/ptx.cuh", include_str!("../cuda/optimized/ptx.cuh")),
     ("optimized/select.cu", include_str!("../cuda/optimized/select.cu")),
     ("optimized/sparse_mla.cu", include_str!("../cuda/optimized/sparse_mla.cu")),

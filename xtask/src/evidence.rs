@@ -7,6 +7,7 @@ use karat_kernels::audits::{AuditEvidence, PARTS};
 use karat_kernels::evidence::{Evidence, stale};
 use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SplitEvidence, SpreadEvidence};
 use karat_kernels::list::List;
+use karat_kernels::mma::{FormEvidence, MmaEvidence};
 
 /// Options of `cargo xtask evidence`.
 #[derive(clap::Args)]
@@ -39,6 +40,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         }
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"sketches\"") => {
             add_part::<CaptureEvidence>(&folder, file)
+        }
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"accumulation\"") => {
+            add_part::<MmaEvidence>(&folder, file)
         }
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"compared\"") => {
             add_part::<GoldenEvidence>(&folder, file)
@@ -168,6 +172,34 @@ impl PartEvidence for SplitEvidence {
     }
 }
 
+impl PartEvidence for MmaEvidence {
+    const OF: &'static str = "how mma.sync accumulates";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> String {
+        "mma".to_string()
+    }
+
+    fn host(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn said(&self) -> String {
+        let n: u64 = self.accumulation.iter().map(|it| FormEvidence::outputs(it).0).sum();
+        let (name, date, forms) = (&self.device.name, &self.date, self.accumulation.len());
+        format!(
+            "mma.sync on {name} of {date}: {forms} forms as mma.toml declares, all {n} outputs what their models make"
+        )
+    }
+}
+
 impl PartEvidence for SpreadEvidence {
     const OF: &'static str = "sums between GPUs";
 
@@ -239,6 +271,8 @@ fn add_part<T: PartEvidence>(folder: &Path, file: &Path) -> Result<()> {
 /// What there is of a part must hold; what there is not is said aloud.
 fn check_part<T: PartEvidence>(folder: &Path, part: &str) -> Result<()> {
     let files = json_files(&folder.join(part))?;
+    // The one part that is called otherwise than its folder.
+    let part = if part == "mma" { "probe" } else { part };
     if files.is_empty() {
         println!("evidence: {} (part {part} of the suite): NEVER RUN on any device", T::OF);
     }
@@ -286,6 +320,7 @@ fn check(folder: &Path) -> Result<()> {
     check_part::<CaptureEvidence>(folder, "capture")?;
     check_part::<SplitEvidence>(folder, "split")?;
     check_part::<SpreadEvidence>(folder, "nccl")?;
+    check_part::<MmaEvidence>(folder, "mma")?;
     PARTS.into_iter().try_for_each(|part| check_part::<AuditEvidence>(folder, part))
 }
 

@@ -20,6 +20,7 @@ pub(super) const UNSAFE: &[&str] = &[
     "kernels/src/cuda/index.rs",
     "kernels/src/cuda/mhc.rs",
     "kernels/src/cuda/mla.rs",
+    "kernels/src/cuda/mma_probe.rs",
     "kernels/src/cuda/moe.rs",
     "kernels/src/cuda/nccl.rs",
     "kernels/src/cuda/nvrtc.rs",

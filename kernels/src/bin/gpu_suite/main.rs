@@ -5,6 +5,7 @@
 mod capture;
 mod golden;
 mod nccl;
+mod probe;
 mod split;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ use karat_model::{Error, Result};
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
 /// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
-/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--split MODEL` golden's exact-split tier.
+/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--split MODEL` golden's exact-split tier, with `--probe all`
+/// how its mma.sync accumulates.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -32,32 +34,35 @@ struct Args {
     nccl: Option<PathBuf>,
     capture: Option<PathBuf>,
     split: Option<PathBuf>,
+    probe: bool,
     karat: Option<PathBuf>,
 }
+
+const NAMES: [&str; 12] = [
+    "--pack",
+    "--out",
+    "--date",
+    "--peers",
+    "--seeds",
+    "--parts",
+    "--golden",
+    "--nccl",
+    "--capture",
+    "--probe",
+    "--split",
+    "--karat",
+];
 
 fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--split MODEL] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--split MODEL] [--probe all] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        const NAMES: [&str; 11] = [
-            "--pack",
-            "--out",
-            "--date",
-            "--peers",
-            "--seeds",
-            "--parts",
-            "--golden",
-            "--nccl",
-            "--capture",
-            "--split",
-            "--karat",
-        ];
         if !NAMES.contains(&name.as_str()) {
             return Err(usage().found(name));
         }
@@ -75,6 +80,7 @@ fn args() -> Result<Args> {
         nccl: take("--nccl").map(Into::into),
         capture: take("--capture").map(Into::into),
         split: take("--split").map(Into::into),
+        probe: take("--probe").is_some(),
         karat: take("--karat").map(Into::into),
     })
 }
@@ -102,6 +108,9 @@ fn run() -> Result<bool> {
     if let Some(model) = args.split {
         let (pack, out, date, seeds) = (args.pack, args.out, args.date, args.seeds);
         return split::run(&split::Part { pack, out, date, model, seeds });
+    }
+    if args.probe {
+        return probe::run(&probe::Part { pack: args.pack, out: args.out, date: args.date });
     }
     if let Some(model) = args.nccl {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
