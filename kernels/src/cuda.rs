@@ -2,6 +2,7 @@
 //! launcher a kernel, which checks shapes against buffers before anything runs.
 
 mod ceiling;
+mod compare;
 mod compressor;
 mod device;
 mod gemm;
@@ -14,6 +15,7 @@ mod nccl;
 pub mod nvrtc;
 
 pub use ceiling::{CopyRate, MmaRate};
+pub use compare::{Compare, CompareCall, Element, NaiveCompare, RECORD, ReadRate, Side, compared};
 pub use compressor::{CompressCall, Compressor};
 pub use device::{Buffer, Device, Graph};
 pub use gemm::{Gemm, GemmCall};

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh [kernels|bench|golden|capture|audit|layer|nccl]: on the first GPU, either the kernels, into evidence.json, `karat bench` of one of
+# bash run.sh [kernels|bench|compare|golden|capture|audit|layer|nccl]: on the first GPU, either the kernels, into evidence.json, `karat bench` of one of
 # them, into bench.json, or golden against golden on the CPU, into golden.json; audits whose patches run as kernels, into audit.json, and one layer of released shapes, into layer.json; or on all GPUs of the host, sums and copies between them and golden spread over them, into nccl.json.
 # All lie in $OUT (else beside this script).
 cd \"$(dirname \"$0\")\" || exit 1
@@ -36,6 +36,11 @@ fi
 if [ \"${1:-kernels}\" = capture ]; then
     # Sketches and dumps of golden, into capture.json; nothing of them stays on the disk.
     ./gpu_suite --pack pack --capture model --out \"$out/capture.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/capture.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
+if [ \"${1:-kernels}\" = compare ]; then
+    # Two tensors on the GPU compared there, into compare.json.
+    ./gpu_suite --pack pack --compare yes --peers torch_peers.py --out \"$out/compare.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/compare.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
 if [ \"${1:-kernels}\" = bench ]; then
@@ -113,7 +118,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh kernels` (evidence.json), `bash run.sh bench` (bench.json), `bash run.sh compare` (compare.json), `bash run.sh golden` (golden.json), `bash run.sh capture` (capture.json), `bash run.sh audit` (audit.json), `bash run.sh layer` (layer.json), or with several GPUs `bash run.sh nccl` (nccl.json)",
         out.display()
     );
     Ok(())

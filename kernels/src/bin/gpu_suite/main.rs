@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports what it measures")]
 
 mod capture;
+mod compare;
 mod golden;
 mod nccl;
 
@@ -19,7 +20,7 @@ use karat_model::{Error, Result};
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
 /// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
-/// `--capture MODEL` what traces of golden on the GPU hold and cost.
+/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--compare yes` comparing two tensors there.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -30,6 +31,7 @@ struct Args {
     golden: Option<PathBuf>,
     nccl: Option<PathBuf>,
     capture: Option<PathBuf>,
+    compare: bool,
     karat: Option<PathBuf>,
 }
 
@@ -37,15 +39,26 @@ fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--compare yes] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for pair in words.chunks(2) {
         let [name, value] = pair else { return Err(usage()) };
-        if !["--pack", "--out", "--date", "--peers", "--seeds", "--parts", "--golden", "--nccl", "--capture", "--karat"]
-            .contains(&name.as_str())
-        {
+        const KNOWN: [&str; 11] = [
+            "--pack",
+            "--out",
+            "--date",
+            "--peers",
+            "--seeds",
+            "--parts",
+            "--golden",
+            "--nccl",
+            "--capture",
+            "--compare",
+            "--karat",
+        ];
+        if !KNOWN.contains(&name.as_str()) {
             return Err(usage().found(name));
         }
         found.insert(name, value);
@@ -61,6 +74,7 @@ fn args() -> Result<Args> {
         golden: take("--golden").map(Into::into),
         nccl: take("--nccl").map(Into::into),
         capture: take("--capture").map(Into::into),
+        compare: take("--compare").is_some(),
         karat: take("--karat").map(Into::into),
     })
 }
@@ -84,6 +98,10 @@ fn run() -> Result<bool> {
     }
     if let Some(model) = args.capture {
         return capture::run(&capture::Part { pack: args.pack, out: args.out, date: args.date, model });
+    }
+    if args.compare {
+        let (pack, out, date, peers, seeds) = (args.pack, args.out, args.date, args.peers, args.seeds);
+        return compare::run(&compare::Part { pack, out, date, peers, seeds });
     }
     if let Some(model) = args.nccl {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
