@@ -214,11 +214,27 @@ def gemm(m, n, k):
     return measure(calls, inputs)
 
 
+def compare(bits, n):
+    """Two flat tensors, one pass each way: sums for rel-L2, cosine and bias, the largest distance, and how many are NaN."""
+    x = torch.randn(n, device=DEVICE)
+    y = x + 0.01 * torch.randn(n, device=DEVICE)
+    if bits == 16:
+        x, y = x.bfloat16(), y.bfloat16()
+
+    def core(pair):
+        a, b = pair[0].float(), pair[1].float()
+        d = b - a
+        sums = [d.square().sum(), a.square().sum(), b.square().sum(), (a * b).sum(), d.sum(), d.abs().max()]
+        return torch.stack(sums), a.isnan().sum(), b.isnan().sum()
+
+    return measure([("sums, max and NaN", core, BOTH)], [(x, y)])
+
+
 def answer(words):
     if words[0] == "versions":
         return {"torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
     sizes = [int(word) for word in words[1:]]
-    out = {"mhc": mhc, "mla": mla, "index": index, "moe": moe, "compress": compress, "gemm": gemm}[words[0]](*sizes)
+    out = {"mhc": mhc, "mla": mla, "index": index, "moe": moe, "compress": compress, "compare": compare, "gemm": gemm}[words[0]](*sizes)
     torch.cuda.empty_cache()
     return out
 

@@ -2,6 +2,7 @@
 //! launcher a kernel, which checks shapes against buffers before anything runs.
 
 mod ceiling;
+mod compare;
 mod compressor;
 mod device;
 mod gemm;
@@ -16,6 +17,7 @@ pub mod nvrtc;
 mod ways;
 
 pub use ceiling::{CopyRate, MmaRate};
+pub use compare::{Compare, CompareCall, Element, NaiveCompare, RECORD, ReadRate, Side, compared};
 pub use compressor::{CompressCall, Compressor};
 pub use device::{Buffer, Device, Graph};
 pub use gemm::{Gemm, GemmCall};

@@ -189,8 +189,8 @@ impl Evidence {
 /// A listed source isn't in this program.
 pub fn stale(list: &List, evidence: &Evidence) -> Result<Vec<String>> {
     let mut out = Vec::new();
-    // Golden's images and the probe have evidence of their own.
-    for image in list.images.iter().filter(|image| !image.golden && image.name != PROBE) {
+    // Golden's images, the probe, and those that another part measures, have evidence of their own.
+    for image in list.images.iter().filter(|image| !image.golden && image.name != PROBE && image.part.is_none()) {
         let wanted = digest(image, &list.compiler)?;
         for arch in image.arches() {
             let row = evidence.images.iter().find(|row| row.image == image.name && row.arch == arch);

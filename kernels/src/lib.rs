@@ -2,8 +2,8 @@
 //! what was measured where ([`evidence`]) and what the error bought ([`bench`]), and, with the feature `cuda`, the compiler (NVRTC) and the driver, both loaded
 //! at run time. Nothing is compiled or linked when this crate is built, and without the feature it holds no CUDA at all.
 //!
-//! `cuda/reference/` holds the naive counterparts (one thread an output), `cuda/optimized/` the kernels. No file of one
-//! includes one of the other.
+//! `cuda/reference/` holds the naive counterparts (one thread an output), `cuda/optimized/` the kernels, `cuda/diff/` the comparison
+//! of two tensors. No file of one includes one of another.
 
 pub mod audits;
 pub mod bench;
@@ -11,6 +11,7 @@ pub mod bench;
 pub mod candidate;
 pub mod check;
 pub mod choice;
+pub mod compare_evidence;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod evidence;

@@ -55,6 +55,9 @@ pub struct Image {
     /// Golden arithmetic: nothing is fused that the source does not fuse, and no instruction approximates.
     #[serde(default)]
     pub golden: bool,
+    /// The part of the suite that measures it, where it is not `kernels`: its evidence has a folder of its own.
+    #[serde(default)]
+    pub part: Option<String>,
     /// Kernels in it.
     pub entries: Vec<Entry>,
 }

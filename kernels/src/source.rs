@@ -8,6 +8,8 @@ use sha2::{Digest, Sha256};
 use crate::list::Image;
 
 const SOURCES: &[(&str, &str)] = &[
+    ("diff/compare.cu", include_str!("../cuda/diff/compare.cu")),
+    ("diff/naive.cu", include_str!("../cuda/diff/naive.cu")),
     ("optimized/block_scaled_fp4.cu", include_str!("../cuda/optimized/block_scaled_fp4.cu")),
     ("optimized/ceiling.cu", include_str!("../cuda/optimized/ceiling.cu")),
     ("optimized/compressor.cu", include_str!("../cuda/optimized/compressor.cu")),

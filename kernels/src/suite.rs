@@ -4,6 +4,7 @@
 
 mod asked;
 mod cases;
+mod compare;
 mod compressor;
 mod exact;
 mod gemm;
@@ -26,6 +27,7 @@ use crate::cuda::{Device, Loader};
 use crate::evidence::{CorrectnessRow, Evidence, ImageRow, Place, SpeedRow};
 use crate::pack::Pack;
 pub use asked::Asked;
+pub use compare::comparing;
 use peers::Peers;
 
 /// What every part of the suite needs.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use karat_kernels::audits::{AuditEvidence, PARTS};
+use karat_kernels::compare_evidence::{self, CompareEvidence};
 use karat_kernels::evidence::{Evidence, stale};
 use karat_kernels::golden::{CaptureEvidence, GoldenEvidence, SplitEvidence, SpreadEvidence};
 use karat_kernels::list::List;
@@ -32,6 +33,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let folder = root.join("kernels/evidence");
     match &args.command {
         Kind::Check => check(&folder),
+        Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"read_tb_s\"") => {
+            add_part::<CompareEvidence>(&folder, file)
+        }
         Kind::Add { file } if std::fs::read_to_string(file)?.contains("\"all_reduce\"") => {
             add_part::<SpreadEvidence>(&folder, file)
         }
@@ -141,6 +145,30 @@ impl PartEvidence for CaptureEvidence {
         let (name, date, words) = (&self.device.name, &self.date, self.words());
         let costs = costs.collect::<String>();
         format!("capture on {name} of {date}: {words} words of sketches and all dumps equal{costs}")
+    }
+}
+
+impl PartEvidence for CompareEvidence {
+    const OF: &'static str = "comparing on a GPU";
+
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self::read(file)?)
+    }
+
+    fn against(&self) -> Result<Vec<String>> {
+        Ok(self.faults()?)
+    }
+
+    fn part(&self) -> String {
+        compare_evidence::PART.to_string()
+    }
+
+    fn host(&self) -> String {
+        self.device.name.clone()
+    }
+
+    fn said(&self) -> String {
+        self.said()
     }
 }
 
@@ -318,6 +346,7 @@ fn check(folder: &Path) -> Result<()> {
     }
     check_part::<GoldenEvidence>(folder, "golden")?;
     check_part::<CaptureEvidence>(folder, "capture")?;
+    check_part::<CompareEvidence>(folder, compare_evidence::PART)?;
     check_part::<SplitEvidence>(folder, "split")?;
     check_part::<SpreadEvidence>(folder, "nccl")?;
     check_part::<MmaEvidence>(folder, "mma")?;

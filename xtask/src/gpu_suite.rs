@@ -24,7 +24,7 @@ pub(crate) struct Args {
 /// Runs a part; the evidence file lies in `$OUT`, or beside the script.
 const SCRIPT: &str = "\
 #!/usr/bin/env bash
-# bash run.sh PART, PART one of kernels (default), bench, golden, capture, split, probe, audit, layer, layer-golden, nccl: into PART.json (kernels: evidence.json) in $OUT, else beside this script. All run on the first GPU, nccl on all of the host.
+# bash run.sh PART, PART one of kernels (default), bench, compare, golden, capture, split, probe, audit, layer, layer-golden, nccl: into PART.json (kernels: evidence.json) in $OUT, else beside this script. All run on the first GPU, nccl on all of the host.
 cd \"$(dirname \"$0\")\" || exit 1
 out=${OUT:-.}
 if [ \"${1:-kernels}\" = golden ]; then
@@ -43,6 +43,11 @@ if [ \"${1:-kernels}\" = split ]; then
 fi
 if [ \"${1:-kernels}\" = probe ]; then
     ./gpu_suite --pack pack --probe all --out \"$out/probe.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/probe.log\"
+    exit \"${PIPESTATUS[0]}\"
+fi
+if [ \"${1:-kernels}\" = compare ]; then
+    # Two tensors on the GPU compared there, into compare.json.
+    ./gpu_suite --pack pack --compare yes --peers torch_peers.py --out \"$out/compare.json\" --date \"$(date -u +%F)\" 2>&1 | tee \"$out/compare.log\"
     exit \"${PIPESTATUS[0]}\"
 fi
 if [ \"${1:-kernels}\" = bench ]; then
@@ -120,7 +125,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     std::fs::write(out.join("run.sh"), SCRIPT)?;
     println!(
-        "gpu-suite: {}: on the machine with the GPU run `bash run.sh PART`, PART one of kernels, bench, golden, capture, split, probe, audit, layer, layer-golden, or with several GPUs nccl",
+        "gpu-suite: {}: on the machine with the GPU run `bash run.sh PART`, PART one of kernels, bench, compare, golden, capture, split, probe, audit, layer, layer-golden, or with several GPUs nccl",
         out.display()
     );
     Ok(())

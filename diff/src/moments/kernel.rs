@@ -126,8 +126,11 @@ fn chunk<'a, T: Element>(values: &crate::Values<'a>, range: Range<usize>, buffer
         return T::chunk(values, range, buffer);
     }
     let mut own = [T::default(); CHUNK];
+    let whole = len.next_multiple_of(LANES);
     buffer[..len].copy_from_slice(T::chunk(values, range, &mut own));
-    &buffer[..len.next_multiple_of(LANES)]
+    // What was decoded before may still lie here.
+    buffer[len..whole].fill(T::default());
+    &buffer[..whole]
 }
 
 /// Counts the pairs that are not finite and gives a copy without them.

@@ -1,12 +1,15 @@
 //! The routed experts of a layer: its rows and the sums over experts stay on the device while one expert after the other passes.
+//! On the exact-split tier their products run as all others do there ([`super::split`]).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use karat_model::{Error, Result};
-use karat_reference::backend::{Act, Experts, Matrix, Up};
+use karat_reference::backend::{Act, Experts, Kept, Matrix, Up};
 
 use super::ops::{fit, floats, indices, one, product, rows, step, values};
-use super::run::{Desk, Piece, Runner, Step, Values};
+use super::run::{Desk, Found, Piece, Runner, Step, Values};
+use super::split;
 
 /// Most bytes of rows and sums; beyond that the experts go op by op.
 const MOST: usize = 8 << 30;
@@ -21,17 +24,58 @@ pub(super) struct Rows<R: Runner> {
 }
 
 /// What an op is put together from.
-#[derive(Default)]
-struct Plan<'a> {
+struct Plan<'a, R: Runner> {
     pieces: Vec<Piece<'a>>,
     steps: Vec<Step>,
+    /// Weights in bf16 that its products on the tensor cores read.
+    narrow: Vec<Arc<R::Memory>>,
 }
 
-impl<'a> Plan<'a> {
+/// A weight that is held, with the address of its panels.
+type Held = (Kept, u64);
+
+impl<'a, R: Runner> Plan<'a, R> {
+    fn new() -> Self {
+        Self { pieces: Vec::new(), steps: Vec::new(), narrow: Vec::new() }
+    }
+
     /// Adds a piece and gives its place.
     fn piece(&mut self, piece: Piece<'a>) -> usize {
         self.pieces.push(piece);
         self.pieces.len() - 1
+    }
+
+    /// Adds `x w^T` of sizes s, n, k between the pieces at x and y.
+    fn multiply(&mut self, desk: &Desk<R>, [x, y]: [usize; 2], w: &Held, size: [usize; 3]) -> Result<()> {
+        let [s, n, k] = size;
+        let panels = self.piece(Piece::Held(w.1));
+        let Some(narrow) = desk.split_weight((s, n, k), (&w.0, w.1))? else {
+            self.steps.push(product([x, panels, y], size));
+            return Ok(());
+        };
+        let terms = self.piece(Piece::Room(6 * s * k));
+        let weight = self.piece(Piece::Held(desk.runner.at(&narrow)));
+        let [marks, redone] = [Piece::Room(4 * s), Piece::U32(s)].map(|piece| self.piece(piece));
+        self.steps.extend(split::steps((s, n, k), [x, terms, weight, panels, marks, redone, y]));
+        self.narrow.push(narrow);
+        Ok(())
+    }
+
+    /// Runs it: the values that it gives, none or one tensor of them.
+    ///
+    /// # Safety
+    /// As for [`Desk::run`].
+    unsafe fn run(&self, desk: &Desk<R>) -> Result<Vec<f32>> {
+        let mut out = Vec::new();
+        // SAFETY: what the caller promises.
+        for found in unsafe { desk.run(&self.pieces, &self.steps) }? {
+            match found {
+                Found::F32(values) => out = values,
+                Found::U32(redone) => desk.count_split(redone.len(), &redone),
+                Found::U8(_) => return Err(Error::input("a device gave bytes for values")),
+            }
+        }
+        Ok(out)
     }
 }
 
@@ -66,10 +110,10 @@ impl<R: Runner> Rows<R> {
     /// Activations of some rows; gives their place, or leaves it to `last` which piece they are.
     fn up<'a>(
         &self,
-        plan: &mut Plan<'a>,
+        plan: &mut Plan<'a, R>,
         rows: &'a [u32],
         up: &Up<'a>,
-        [w1, w3]: [u64; 2],
+        [w1, w3]: [&Held; 2],
         act: Piece<'a>,
     ) -> Result<usize> {
         let (s, d, inner) = (rows.len(), self.d, up.weights[0].n);
@@ -79,17 +123,14 @@ impl<R: Runner> Rows<R> {
         let from = plan.piece(Piece::Held(self.desk.runner.at(x)));
         let row = plan.piece(indices(rows));
         let own = plan.piece(Piece::Room(4 * s * d));
-        let [w1, w3] = [w1, w3].map(|w| plan.piece(Piece::Held(w)));
         let [g, u] = [(); 2].map(|()| plan.piece(Piece::Room(4 * s * inner)));
         let wt = plan.piece(floats(up.wt));
         let act = plan.piece(act);
         let limit = [f64::from(up.limit)];
-        plan.steps.extend([
-            step("golden_gather", s * d, &[from, row, own], &[s, d], &[]),
-            product([own, w1, g], [s, inner, d]),
-            product([own, w3, u], [s, inner, d]),
-            step("golden_swiglu", s * inner, &[g, u, wt, act], &[s * inner, inner], &limit),
-        ]);
+        plan.steps.push(step("golden_gather", s * d, &[from, row, own], &[s, d], &[]));
+        plan.multiply(&self.desk, [own, g], w1, [s, inner, d])?;
+        plan.multiply(&self.desk, [own, u], w3, [s, inner, d])?;
+        plan.steps.push(step("golden_swiglu", s * inner, &[g, u, wt, act], &[s * inner, inner], &limit));
         Ok(act)
     }
 }
@@ -111,26 +152,26 @@ fn runs(rows: &[u32]) -> (Vec<u32>, Vec<u32>) {
 // just above it or in `up`, and panels that are held are as long as their sizes ask for.
 impl<R: Runner> Experts for Rows<R> {
     fn act(&self, rows: &[u32], up: Up<'_>) -> Result<Vec<f32>> {
-        let [(_w1, w1), (_w3, w3)] = [self.desk.held(up.weights[0])?, self.desk.held(up.weights[1])?];
-        let mut plan = Plan::default();
-        self.up(&mut plan, rows, &up, [w1, w3], Piece::F32(rows.len() * up.weights[0].n))?;
+        let [w1, w3] = [self.desk.held(up.weights[0])?, self.desk.held(up.weights[1])?];
+        let mut plan = Plan::new();
+        self.up(&mut plan, rows, &up, [&w1, &w3], Piece::F32(rows.len() * up.weights[0].n))?;
         // SAFETY: as said above.
-        values(one(unsafe { self.desk.run(&plan.pieces, &plan.steps) }?)?)
+        unsafe { plan.run(&self.desk) }
     }
 
     fn down(&self, rows: &[u32], act: Act<'_>, w2: Matrix<'_>) -> Result<Vec<f32>> {
         let (s, d, inner) = (rows.len(), self.d, w2.k);
         fit("experts", w2.n == d)?;
-        let (_w2, at) = self.desk.held(w2)?;
-        let mut plan = Plan::default();
+        let w2 = self.desk.held(w2)?;
+        let mut plan = Plan::new();
         let up = match act {
             Act::Given(_) => None,
             Act::Made(up) => Some((up, self.desk.held(up.weights[0])?, self.desk.held(up.weights[1])?)),
         };
         let act = match (&up, act) {
-            (Some((up, (_, w1), (_, w3))), _) => {
+            (Some((up, w1, w3)), _) => {
                 fit("experts", up.weights[0].n == inner)?;
-                self.up(&mut plan, rows, up, [*w1, *w3], Piece::Room(4 * s * inner))?
+                self.up(&mut plan, rows, up, [w1, w3], Piece::Room(4 * s * inner))?
             }
             (None, Act::Given(act)) => {
                 fit("experts", act.len() == s * inner)?;
@@ -138,9 +179,8 @@ impl<R: Runner> Experts for Rows<R> {
             }
             (None, Act::Made(_)) => return Err(Error::input("an expert has no activations")),
         };
-        let w2 = plan.piece(Piece::Held(at));
         let y = plan.piece(if self.sums.is_some() { Piece::Room(4 * s * d) } else { Piece::F32(s * d) });
-        plan.steps.push(product([act, w2, y], [s, d, inner]));
+        plan.multiply(&self.desk, [act, y], &w2, [s, d, inner])?;
         let (row, from) = runs(rows);
         if let Some((sums, count)) = &self.sums {
             // Each run of its own row: two of one row would be added by two threads at once.
@@ -152,8 +192,7 @@ impl<R: Runner> Experts for Rows<R> {
             plan.steps.push(step("golden_accumulate", row.len() * d, &places, &[row.len(), d], &[]));
         }
         // SAFETY: as said above.
-        let found = unsafe { self.desk.run(&plan.pieces, &plan.steps) }?;
-        if self.sums.is_some() { Ok(Vec::new()) } else { values(one(found)?) }
+        unsafe { plan.run(&self.desk) }
     }
 
     fn sums(&self, rows: Range<usize>) -> Result<Vec<f32>> {

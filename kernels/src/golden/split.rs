@@ -67,9 +67,10 @@ fn step(kernel: &'static str, threads: usize, p: &[usize], n: &[usize]) -> Step 
     Step { kernel, threads, p: p.to_vec(), n: n.to_vec(), f: Vec::new() }
 }
 
-/// The kernels of a product of [`PIECES`]. A block of 256 threads has 64 rows and 128 columns of outputs.
-pub(super) fn steps((s, n, k): (usize, usize, usize)) -> [Step; 4] {
-    let [x, terms, w, panels, marks, redone, y] = PIECES;
+/// The kernels of a product whose operands have these places, in the order of [`PIECES`]. A block of 256 threads has 64 rows and
+/// 128 columns of outputs.
+pub(super) fn steps((s, n, k): (usize, usize, usize), places: [usize; 7]) -> [Step; 4] {
+    let [x, terms, w, panels, marks, redone, y] = places;
     [
         step("golden_split_clear", s, &[marks, redone], &[s]),
         step("golden_split_terms", s * k / 2, &[x, terms, marks], &[s, k]),
@@ -118,16 +119,8 @@ impl<R: Runner> Desk<R> {
         size: (usize, usize, usize),
         (kept, at): (&Kept, u64),
     ) -> Result<Option<Vec<f32>>> {
-        let Some(split) = &self.split else { return Ok(None) };
         let (s, n, k) = size;
-        if !takes(size) {
-            lock(&split.taken).sizes += 1;
-            return Ok(None);
-        }
-        let Some(w) = self.narrowed(split, (kept, at), (n, k))? else {
-            lock(&split.taken).inexact += 1;
-            return Ok(None);
-        };
+        let Some(w) = self.split_weight(size, (kept, at))? else { return Ok(None) };
         let pieces = [
             Piece::In(Values::F32(x)),
             Piece::Room(6 * s * k),
@@ -138,15 +131,39 @@ impl<R: Runner> Desk<R> {
             Piece::F32(s * n),
         ];
         // SAFETY: `linear` checked x and the panels against these sizes; the rest has the sizes that the kernels' heads name.
-        let mut found = unsafe { self.run(&pieces, &steps(size)) }?.into_iter();
+        let mut found = unsafe { self.run(&pieces, &steps(size, PIECES)) }?.into_iter();
         let (Some(Found::U32(redone)), Some(Found::F32(y))) = (found.next(), found.next()) else {
             return Err(Error::input("a device gave no product"));
         };
+        self.count_split(s, &redone);
+        Ok(Some(y))
+    }
+
+    /// A weight's rows in bf16 if a product of these sizes is one for the tensor cores; notes it if it is not.
+    pub(super) fn split_weight(
+        &self,
+        size: (usize, usize, usize),
+        (kept, at): (&Kept, u64),
+    ) -> Result<Option<Arc<R::Memory>>> {
+        let Some(split) = &self.split else { return Ok(None) };
+        if !takes(size) {
+            lock(&split.taken).sizes += 1;
+            return Ok(None);
+        }
+        let w = self.narrowed(split, (kept, at), (size.1, size.2))?;
+        if w.is_none() {
+            lock(&split.taken).inexact += 1;
+        }
+        Ok(w)
+    }
+
+    /// Notes a product of `s` rows and which of them golden's arithmetic computed.
+    pub(super) fn count_split(&self, s: usize, redone: &[u32]) {
+        let Some(split) = &self.split else { return };
         let mut taken = lock(&split.taken);
         taken.split += 1;
         taken.rows += s as u64;
         taken.rows_redone += redone.iter().filter(|row| **row != 0).count() as u64;
-        Ok(Some(y))
     }
 
     /// The rows `[n,k]` of a weight in bf16, made at its first use and kept as long as it; `None` if a value is not exact.

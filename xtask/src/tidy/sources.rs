@@ -13,6 +13,8 @@ pub(super) const UNSAFE: &[&str] = &[
     "diff/src/simd_call.rs",
     "diff/src/split/simd.rs",
     "kernels/src/cuda/ceiling.rs",
+    "kernels/src/cuda/compare.rs",
+    "kernels/src/cuda/compare/tests.rs",
     "kernels/src/cuda/compressor.rs",
     "kernels/src/cuda/device.rs",
     "kernels/src/cuda/device/tests.rs",

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports what it measures")]
 
 mod capture;
+mod compare;
 mod golden;
 mod nccl;
 mod probe;
@@ -21,8 +22,8 @@ use karat_model::{Error, Result};
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
 /// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
-/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--split MODEL` golden's exact-split tier, with `--probe all`
-/// how its mma.sync accumulates.
+/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--compare yes` comparing two tensors there, with
+/// `--split MODEL` golden's exact-split tier, with `--probe all` how its mma.sync accumulates.
 struct Args {
     pack: PathBuf,
     out: PathBuf,
@@ -33,12 +34,13 @@ struct Args {
     golden: Option<PathBuf>,
     nccl: Option<PathBuf>,
     capture: Option<PathBuf>,
+    compare: bool,
     split: Option<PathBuf>,
     probe: bool,
     karat: Option<PathBuf>,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "--pack",
     "--out",
     "--date",
@@ -48,6 +50,7 @@ const NAMES: [&str; 12] = [
     "--golden",
     "--nccl",
     "--capture",
+    "--compare",
     "--probe",
     "--split",
     "--karat",
@@ -57,7 +60,7 @@ fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--split MODEL] [--probe all] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--compare yes] [--split MODEL] [--probe all] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
@@ -79,6 +82,7 @@ fn args() -> Result<Args> {
         golden: take("--golden").map(Into::into),
         nccl: take("--nccl").map(Into::into),
         capture: take("--capture").map(Into::into),
+        compare: take("--compare").is_some(),
         split: take("--split").map(Into::into),
         probe: take("--probe").is_some(),
         karat: take("--karat").map(Into::into),
@@ -111,6 +115,10 @@ fn run() -> Result<bool> {
     }
     if args.probe {
         return probe::run(&probe::Part { pack: args.pack, out: args.out, date: args.date });
+    }
+    if args.compare {
+        let (pack, out, date, peers, seeds) = (args.pack, args.out, args.date, args.peers, args.seeds);
+        return compare::run(&compare::Part { pack, out, date, peers, seeds });
     }
     if let Some(model) = args.nccl {
         let (pack, out, date, karat) = (args.pack, args.out, args.date, args.karat);
