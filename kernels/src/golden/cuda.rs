@@ -11,7 +11,7 @@ use karat_reference::backend::Backend;
 use super::Compared;
 use super::formats::formats;
 use super::run::{Args, Desk, Found, Gather, Runner, Values};
-use super::split::{Taken, Tier, steps};
+use super::split::{Taken, Tier, PIECES, steps};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List, SKETCH, SPLIT};
 use crate::pack::Pack;
@@ -146,16 +146,8 @@ impl Gpu {
     pub fn product_ms(&self, (s, n, k): (usize, usize, usize), rounds: usize) -> Result<Vec<f64>> {
         let runner = &self.desk.runner;
         let all = match &runner.split_digest {
-            Some(_) => steps((s, n, k)).to_vec(),
-            None => {
-                vec![super::run::Step {
-                    kernel: "golden_linear",
-                    threads: s * n,
-                    p: vec![0, 3, 6],
-                    n: vec![s, n, k],
-                    f: Vec::new(),
-                }]
-            }
+            Some(_) => steps((s, n, k), PIECES).to_vec(),
+            None => vec![super::ops::product([0, 3, 6], [s, n, k])],
         };
         let bytes = [4 * s * k, 6 * s * k, 2 * n * k, n.div_ceil(16) * 64 * k, 4 * s, 4 * s, 4 * s * n];
         let memory: Vec<Buffer> = bytes.iter().map(|n| runner.device.alloc(*n, 0)).collect::<Result<_>>()?;

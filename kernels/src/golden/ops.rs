@@ -110,7 +110,7 @@ impl<R: Runner> Backend for Desk<R> {
     }
 
     fn floor(&self) -> f64 {
-        self.split.as_ref().map_or(0.0, Split::stated)
+        self.split.as_ref().map_or(0.0, |split| split.stated())
     }
 
     fn ranks(&self) -> usize {

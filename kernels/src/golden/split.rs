@@ -56,7 +56,7 @@ pub(super) struct Split<R: Runner> {
 }
 
 /// Places of the pieces of a product: x, terms, w in bf16, w in panels, marked rows, rows that were done again, y.
-const PIECES: [usize; 7] = [0, 1, 2, 3, 4, 5, 6];
+pub(super) const PIECES: [usize; 7] = [0, 1, 2, 3, 4, 5, 6];
 
 /// Whether the tier takes these sizes.
 fn takes((s, n, k): (usize, usize, usize)) -> bool {
@@ -215,8 +215,7 @@ impl<R: Runner> Desk<R> {
         }
         let pieces = [Piece::In(Values::F32(x)), Piece::Held(at), Piece::F32(s * n)];
         // SAFETY: as just checked.
-        match unsafe { self.run(&pieces, &[step("golden_linear", s * n, &[0, 1, 2], &[s, n, k])]) }?.into_iter().next()
-        {
+        match unsafe { self.run(&pieces, &[super::ops::product([0, 1, 2], [s, n, k])]) }?.into_iter().next() {
             Some(Found::F32(y)) => Ok(y),
             _ => Err(Error::input("a device gave no product")),
         }
