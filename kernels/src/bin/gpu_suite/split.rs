@@ -36,7 +36,8 @@ const ROUNDS: [usize; 2] = [3, 9];
 const LAYERS: usize = 7;
 
 /// What operands are like.
-const KINDS: [&str; 5] = ["mixed signs", "one sign", "cancelling", "sizes up to 2^40 apart", "one row"];
+const KINDS: [&str; 6] =
+    ["mixed signs", "one sign", "cancelling", "sizes up to 2^40 apart", "one row", "under the last kept bit"];
 
 /// Runs it; true if every product keeps its bound and everything was measured.
 pub(crate) fn run(it: &Part) -> Result<bool> {
@@ -169,6 +170,12 @@ fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -
             w.chunks_exact_mut(2).for_each(|pair| pair[1] = pair[0]);
         }
         "sizes up to 2^40 apart" => x.iter_mut().for_each(|v| *v *= 2f32.powi((random.bits() % 40) as i32 - 20)),
+        // All but one of every 64 is lost, if a tensor core adds as it is declared.
+        "under the last kept bit" => {
+            w.fill(1.0);
+            let small = 2f32.powi(-25) * 0.99;
+            x.iter_mut().enumerate().for_each(|(i, v)| *v = if i % k % 64 == 0 { 1.0 } else { small });
+        }
         _ => {}
     }
     let panels = panels(&w, k);
