@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use karat_bundle::{DerivationRow, TapRow};
+use karat_diff::tolerance::Measure;
 use karat_diff::{Grid, Storage, Sums, measure};
 use karat_seam::{Block, Lane, Layer, Phase, Recorder, Routing, RowId, Site, Tap};
 use rayon::prelude::*;
@@ -347,7 +348,8 @@ pub(crate) fn compare_block<'o>(
 /// A judged row with a floor of at least what golden states of its products: a tolerance under ten of it proves nothing. A run in
 /// f64 measures golden as it was computed, wherever that was, so that one has what the products cost in it already.
 fn at_stated_floor(mut row: TapRow, stated: f64) -> TapRow {
-    if row.tolerance.is_some() && stated > 0.0 {
+    let is_relative = [Measure::RelL2, Measure::MaxOverMax].iter().any(|measure| row.gate == measure.name());
+    if row.tolerance.is_some() && is_relative && stated > 0.0 {
         row.floor = Some(row.floor.map_or(stated, |measured| measured.max(stated)));
     }
     row

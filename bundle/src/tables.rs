@@ -71,7 +71,7 @@ table! {
         cross: Option<f64>,
         /// |H| / |x'-x|: how much golden itself amplifies what came in.
         amplification: Option<f64>,
-        /// Distance of golden f32 from golden f64 on x' with the same decisions, in the gate's unit.
+        /// Distance of golden f32 from golden f64 on x' with the same decisions, in the gate's unit; at least what golden's tier on a GPU states of its products.
         floor: Option<f64>,
         /// Error that the tap's storage type must cost, in the gate's unit.
         predicted: Option<f64>,

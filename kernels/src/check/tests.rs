@@ -68,6 +68,25 @@ fn golden_approximates_nothing() {
 }
 
 #[test]
+fn one_kernel_of_golden_may_use_tensor_cores_and_must() {
+    let list = List::read().unwrap();
+    let golden = list.images.iter().filter(|image| image.golden).flat_map(|image| &image.entries);
+    let with: Vec<&str> = golden.filter(|entry| entry.mma).map(|entry| entry.name.as_str()).collect();
+    assert_eq!(with, ["golden_split_product"]);
+    let image = list.image("golden-split").unwrap();
+    let used: Vec<Resources> = (image.entries.iter())
+        .map(|entry| Resources { entry: entry.name.clone(), registers: 32, ..Resources::default() })
+        .collect();
+    let codes =
+        |code: &str| image.entries.iter().map(|e| (e.name.clone(), BTreeMap::from([(code.to_string(), 1)]))).collect();
+    let others = breaches(image, "sm_90a", &used, Some(&codes("HMMA.16816.F32.BF16")));
+    assert_eq!(others.len(), image.entries.len() - 1, "{others:?}");
+    assert!(others.iter().all(|breach| breach.contains("tensor-core instructions, but the list says none")));
+    let none = breaches(image, "sm_90a", &used, Some(&codes("FFMA")));
+    assert!(none.len() == 1 && none[0].contains("golden_split_product"), "{none:?}");
+}
+
+#[test]
 fn each_breach_is_told() {
     let list = List::read().unwrap();
     let image = list.image("split-gemm-3").unwrap();

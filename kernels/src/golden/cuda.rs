@@ -9,9 +9,11 @@ use karat_model::{Error, Result};
 use karat_reference::backend::Backend;
 
 use super::Compared;
+use super::accumulator::STEP;
 use super::formats::formats;
-use super::run::{Args, Desk, Found, Gather, Runner, Values};
-use super::split::{Taken, Tier, PIECES, steps};
+use super::ops::product;
+use super::run::{Args, Desk, Found, Gather, Runner, Step, Values};
+use super::split::{PIECES, Taken, Tier, steps};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List, SKETCH, SPLIT};
 use crate::pack::Pack;
@@ -139,29 +141,52 @@ impl Gpu {
         self.desk.product(x, panels, size)
     }
 
-    /// Milliseconds on the device of products `[s,k]` by `[n,k]`, one a round, on this tier, of zeros: nothing travels meanwhile.
+    /// Milliseconds on the device of such a product, one a round, on this tier: nothing travels meanwhile, and the weight is
+    /// narrowed before.
     ///
     /// # Errors
-    /// The device failed.
-    pub fn product_ms(&self, (s, n, k): (usize, usize, usize), rounds: usize) -> Result<Vec<f64>> {
-        let runner = &self.desk.runner;
-        let all = match &runner.split_digest {
-            Some(_) => steps((s, n, k), PIECES).to_vec(),
-            None => vec![super::ops::product([0, 3, 6], [s, n, k])],
+    /// Sizes that do not fit; the device failed.
+    pub fn product_ms(&self, x: &[f32], panels: &[f32], (n, k): (usize, usize), rounds: usize) -> Result<Vec<f64>> {
+        let (runner, s) = (&self.desk.runner, x.len() / k.max(1));
+        if k == 0 || x.len() != s * k || panels.len() != n.div_ceil(16) * k * 16 {
+            return Err(Error::input("x and panels do not fit the sizes of a product").found(format!("{n} x {k}")));
+        }
+        let step = |kernel, threads, p: &[usize], n: &[usize]| Step {
+            kernel,
+            threads,
+            p: p.to_vec(),
+            n: n.to_vec(),
+            f: Vec::new(),
         };
-        let bytes = [4 * s * k, 6 * s * k, 2 * n * k, n.div_ceil(16) * 64 * k, 4 * s, 4 * s, 4 * s * n];
-        let memory: Vec<Buffer> = bytes.iter().map(|n| runner.device.alloc(*n, 0)).collect::<Result<_>>()?;
+        // Places as those of a product, then the counts of what narrowing loses.
+        let threads = n.div_ceil(16) * 16 * k.div_ceil(STEP);
+        let narrow = step("golden_split_narrow", threads, &[3, 2, 7], &[n, k]);
+        let (before, all) = match &runner.split_digest {
+            Some(_) => (vec![narrow], steps((s, n, k), PIECES).to_vec()),
+            None => (Vec::new(), vec![product([0, 3, 6], [s, n, k])]),
+        };
+        let empty = |bytes: usize| runner.device.alloc(bytes, 0xff);
+        let memory = [
+            runner.device.upload(x)?,
+            empty(6 * s * k)?,
+            empty(2 * n * k)?,
+            runner.device.upload(panels)?,
+            empty(4 * s)?,
+            empty(4 * s)?,
+            empty(4 * s * n)?,
+            empty(threads)?,
+        ];
         runner.device.settle()?;
-        let graph = runner.device.record(|| {
-            for step in &all {
-                let mut args = Args::default();
-                args.p.iter_mut().zip(&step.p).for_each(|(p, &i)| *p = memory[i].at());
-                args.n.iter_mut().zip(&step.n).for_each(|(n, &v)| *n = v as i64);
-                // SAFETY: every buffer has the size that the kernels' heads name, and outlives the replays.
-                unsafe { runner.launch(step.kernel, step.threads, args) }?;
-            }
-            Ok(())
-        })?;
+        let launch = |step: &Step| {
+            let mut args = Args::default();
+            args.p.iter_mut().zip(&step.p).for_each(|(p, &i)| *p = memory[i].at());
+            args.n.iter_mut().zip(&step.n).for_each(|(n, &v)| *n = v as i64);
+            // SAFETY: every buffer has the size that the kernels' heads name, and outlives the replays.
+            unsafe { runner.launch(step.kernel, step.threads, args) }
+        };
+        before.iter().try_for_each(launch)?;
+        runner.device.wait()?;
+        let graph = runner.device.record(|| all.iter().try_for_each(launch))?;
         runner.device.time(&graph, rounds)
     }
 }

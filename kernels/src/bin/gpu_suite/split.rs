@@ -7,7 +7,7 @@ use std::time::Instant;
 use karat_kernels::cuda::{Device, Loader};
 use karat_kernels::evidence::Place;
 use karat_kernels::golden::{
-    DECLARED, Gpu, Products, SplitEvidence, Tier, Times, accumulator, bound, least, median, stated, tiers,
+    DECLARED, Gpu, Products, SplitEvidence, Taken, Tier, Tiers, Times, accumulator, bound, least, median, stated, tiers,
 };
 use karat_kernels::pack::Pack;
 use karat_model::{Checkpoint, Error, Result};
@@ -36,7 +36,8 @@ const ROUNDS: [usize; 2] = [3, 9];
 const LAYERS: usize = 7;
 
 /// What operands are like.
-const KINDS: [&str; 5] = ["mixed signs", "one sign", "cancelling", "sizes up to 2^40 apart", "one row"];
+const KINDS: [&str; 6] =
+    ["mixed signs", "one sign", "cancelling", "sizes up to 2^40 apart", "one row", "under the last kept bit"];
 
 /// Runs it; true if every product keeps its bound and everything was measured.
 pub(crate) fn run(it: &Part) -> Result<bool> {
@@ -68,8 +69,8 @@ pub(crate) fn run(it: &Part) -> Result<bool> {
         products: KINDS.iter().map(|kind| Products { kind: (*kind).to_string(), ..Products::default() }).collect(),
         model: format!("{} {weights}", checkpoint.label()),
         tokens: TOKENS as u64,
-        taken: Default::default(),
-        tiers: Default::default(),
+        taken: Taken::default(),
+        tiers: Tiers::default(),
         times: Vec::new(),
     };
     for seed in 0..it.seeds {
@@ -88,7 +89,13 @@ pub(crate) fn run(it: &Part) -> Result<bool> {
     for (s, n, k) in SHAPES {
         let what = format!("product {s} x {n} x {k}");
         let operations = 2.0 * (s * n * k) as f64;
-        let [bits, split] = [bits.product_ms((s, n, k), ROUNDS[0])?, split.product_ms((s, n, k), ROUNDS[1])?];
+        let mut random = Random(27);
+        let x: Vec<f32> = (0..s * k).map(|_| random.normal()).collect();
+        // Any order of a weight will do here.
+        let w: Vec<f32> = (0..n.div_ceil(16) * 16 * k).map(|_| upper_half(random.normal())).collect();
+        let [bits, split] =
+            [(&bits, ROUNDS[0]), (&split, ROUNDS[1])].map(|(gpu, rounds)| gpu.product_ms(&x, &w, (n, k), rounds));
+        let (bits, split) = (bits?, split?);
         evidence.times.push(Times { what, operations, bits, split });
     }
     whole(&checkpoint, &bits, &split, &mut evidence)?;
@@ -141,6 +148,11 @@ impl Random {
     }
 }
 
+/// The upper half of an f32 is a bf16.
+fn upper_half(v: f32) -> f32 {
+    f32::from_bits(v.to_bits() & 0xffff_0000)
+}
+
 /// One product of a kind on both tiers, against f64.
 fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -> Result<()> {
     let mut random = Random(seed * 64 + row.kind.len() as u64);
@@ -150,8 +162,7 @@ fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -
     let s = if row.kind == KINDS[4] { 1 } else { random.up_to(most) };
     let k = if is_long { 16_384 } else { 8 * random.up_to(200) };
     let mut x: Vec<f32> = (0..s * k).map(|_| random.normal()).collect();
-    // The upper half of an f32 is a bf16.
-    let mut w: Vec<f32> = (0..n * k).map(|_| f32::from_bits(random.normal().to_bits() & 0xffff_0000)).collect();
+    let mut w: Vec<f32> = (0..n * k).map(|_| upper_half(random.normal())).collect();
     match row.kind.as_str() {
         "one sign" => x.iter_mut().chain(&mut w).for_each(|v| *v = v.abs()),
         "cancelling" => {
@@ -159,6 +170,12 @@ fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -
             w.chunks_exact_mut(2).for_each(|pair| pair[1] = pair[0]);
         }
         "sizes up to 2^40 apart" => x.iter_mut().for_each(|v| *v *= 2f32.powi((random.bits() % 40) as i32 - 20)),
+        // All but one of every 64 is lost, if a tensor core adds as it is declared.
+        "under the last kept bit" => {
+            w.fill(1.0);
+            let small = 2f32.powi(-25) * 0.99;
+            x.iter_mut().enumerate().for_each(|(i, v)| *v = if i % k % 64 == 0 { 1.0 } else { small });
+        }
         _ => {}
     }
     let panels = panels(&w, k);
