@@ -12,7 +12,6 @@ use karat_seam::Later;
 use super::experts::Rows;
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
 use super::sketch;
-use super::split::Split;
 use super::weights::Panels;
 
 pub(super) fn floats(values: &[f32]) -> Piece<'_> {
