@@ -74,6 +74,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     let sides = kernels::sides(together.sets(), contracts.as_ref());
     kernels::check(job, &together)?;
     let tally = Tally::default();
+    let accumulation = job.kernels.as_ref().map(|kernels| kernels.accumulation()).unwrap_or_default();
     let config = checkpoint.config();
     let runs = sets.len() * requests.seqs.len() * (config.layers.len() + config.mtp.len());
     let paths: Vec<(String, Vec<PatchSpec>, &Optimized)> =
@@ -98,7 +99,7 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
             let rules = (claims != Claims::F32).then(|| Rules::of(p.2, checkpoint));
             let rerun = second.as_ref().map(|second| &second.sets()[i] as &dyn karat_seam::Path);
             let new = Candidate::new(p.0.clone(), p.2, claims);
-            let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally, runs));
+            let kernels = sides[i].as_ref().map(|side| side.of(p.2, checkpoint, &tally, runs, &accumulation));
             let backend = if kernels.is_some() { "cuda".to_string() } else { new.backend.clone() };
             Candidate { patches, backend, history, rotates, calls, together, rules, rerun, kernels, ..new }
         })
@@ -143,6 +144,8 @@ pub fn audit(job: &Job<'_>, subject: &Subject) -> Result<Bundle> {
     outcome.notes.extend(effects.notes);
     outcome.notes.extend(finish::limits(job, !subject.patches.is_empty(), Some(subject.stock)));
     outcome.notes.extend(kernels::notes(&together, &tally));
+    outcome.notes.extend(Some(accumulation.note.clone()).filter(|note| !note.is_empty()));
+    outcome.findings.extend(kernels::finding(&accumulation));
     let candidate = RunCandidate {
         name: "optimized".to_string(),
         claims: profile.to_string(),

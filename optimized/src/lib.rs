@@ -19,7 +19,9 @@ mod probe;
 pub mod quant;
 pub mod serving;
 
-pub use kernels::{Attending, Grouped, Held, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Standing};
+pub use kernels::{
+    Accumulation, Attending, Grouped, Held, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Standing,
+};
 pub use ops::rope::{Rope, Turn};
 pub use optimized::Optimized;
 pub use patch_sets::PatchSets;

@@ -1,19 +1,24 @@
 //! How far a kernel may be from its contract: what adding in another order costs, and nothing more.
 //!
 //! Both round at the same places; they add in different orders, with different accumulators. A sum of K products that cancel as
-//! sums of random signs do is sqrt(K) smaller than the sum of their sizes, so `SUM` units of the last place of sum |a||b| are
-//! SUM * 2^-24 * sqrt(K) of the result. Where a result is stored in bf16 such a difference shows as a few values on the
+//! sums of random signs do is sqrt(K) smaller than the sum of their sizes, so n units of the last place of sum |a||b| are
+//! n * 2^-24 * sqrt(K) of the result. How many units a tensor core costs follows from how it accumulates ([`units`]), which is declared
+//! for each architecture and probed on the device. Where a result is stored in bf16 such a difference shows as a few values on the
 //! neighbouring code: these are counted row by row ([`flips`](super::flips)).
 
 use karat_model::Config;
-use karat_optimized::{Attend, IndexScore, Numerics, Store};
+use karat_optimized::{Accumulation, Attend, IndexScore, Numerics, Store};
 use karat_seam::{Phase, Tap};
 
 use super::flips::Flips;
 
-/// Units of the last place of sum |a||b| in f32. An accumulator of the tensor cores truncates (probed: down to 2^-25 of the largest
-/// term), and is emptied every 32 to 64 products.
-const SUM: f64 = 4.0;
+/// Products after which a kernel empties the accumulator of the tensor cores into f32 registers. Sums of more that stay in it
+/// (attention's scores, `compress-bf16`) are of random signs: their partial sums grow with the root of their number, so what is cut off
+/// them comes to 0.5 * sqrt(K) / products of these units, 2 at K = 4096.
+const EMPTIED: f64 = 64.0;
+
+/// The largest of 16 products of two bells over the mean of their sizes; what aligns a step is a power of two at most as large.
+const PEAK: f64 = 4.0;
 
 /// f32.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
@@ -45,6 +50,8 @@ pub struct Sizes {
     index: usize,
     picks: usize,
     rules: [Numerics; 2],
+    /// Units of the last place that a sum is off, see [`units`].
+    units: f64,
     /// Probability that one row's flips may go over what is allowed.
     rate: f64,
 }
@@ -77,9 +84,21 @@ pub(super) struct Rule {
     probabilities: f64,
 }
 
-/// What a sum of `k` products may differ by.
-fn sums(k: usize) -> f64 {
-    SUM * UNIT * (k as f64).sqrt()
+/// Units of the last place of sum |a||b| in f32 (2^-24 of it) that an accumulator costs, on average, at most.
+///
+/// A segment of `EMPTIED` products goes through m = `EMPTIED` / products steps. Each step's result is cut off to 24 bits, which costs 1
+/// unit of it on average and 2 at most; the results are 1/m, 2/m, .. 1 of the segment's sum of sizes at most: (m + 1) / 2 units. Before
+/// that each of the products + 1 addends of a step loses what lies below 2^-bits of the largest exponent among them, half of that on
+/// average: (products + 1) / 2 * 2^(24 - bits) * `PEAK` times the mean size, where the step has products times the mean size. sm_90: 4
+/// steps of 16 with 25 bits, 2.5 + 1.1 = 3.6 units. Where all signs are one, the accumulator itself aligns the later steps and makes 5
+/// units of the 1.1; but there nothing cancels, and the factor sqrt(K) of the tolerance (8 and more) is not used up by the data. One that
+/// rounds to nearest errs to both sides: what adds up is the root of the number.
+pub(super) fn units(of: &Accumulation) -> f64 {
+    let products = f64::from(of.products.max(1));
+    let steps = (EMPTIED / products).max(1.0);
+    let addends = products + 1.0;
+    let below = f64::exp2(24.0 - f64::from(of.bits)) * PEAK / products;
+    if of.truncates { f64::midpoint(steps, 1.0) + addends / 2.0 * below } else { steps.sqrt() + addends.sqrt() * below }
 }
 
 /// What storing in bf16 makes of results that differ by `e`.
@@ -89,9 +108,10 @@ fn codes(e: f64) -> f64 {
 
 impl Sizes {
     /// Of a model and a plan's rules, in prefill and in decode. `runs`: passes of one sequence through one layer by one patch set in
-    /// the whole run; the more rows are judged, the less may happen by chance in each.
-    pub fn new(config: &Config, rules: [&Numerics; 2], runs: usize) -> Self {
+    /// the whole run; the more rows are judged, the less may happen by chance in each. `accumulation`: of the kernels' device.
+    pub fn new(config: &Config, rules: [&Numerics; 2], runs: usize, accumulation: &Accumulation) -> Self {
         Self {
+            units: units(accumulation),
             streams: config.hc_mult * config.hidden_size,
             hidden: config.hidden_size,
             inner: config.moe_intermediate_size,
@@ -108,33 +128,38 @@ impl Sizes {
         &self.rules[usize::from(phase == Phase::Decode)]
     }
 
+    /// What a sum of `k` products may differ by.
+    fn sums(&self, k: usize) -> f64 {
+        self.units * UNIT * (k as f64).sqrt()
+    }
+
     /// What a kernel's result may be off its contract's, on the same operands; nothing for decisions.
     pub(super) fn rule(&self, tap: Tap, phase: Phase) -> Rule {
         let rules = self.rules(phase);
-        let sums_of = |sums| Rule { sums, ..Rule::default() };
+        let sums_of = |sums: f64| Rule { sums, ..Rule::default() };
         match tap {
-            Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => sums_of(sums(self.streams)),
-            Tap::HcAttnComb | Tap::HcFfnComb => sums_of(sums(self.streams) + DIVISIONS),
+            Tap::HcAttnPre | Tap::HcAttnPost | Tap::HcFfnPre | Tap::HcFfnPost => sums_of(self.sums(self.streams)),
+            Tap::HcAttnComb | Tap::HcFfnComb => sums_of(self.sums(self.streams) + DIVISIONS),
             Tap::AttnKvp | Tap::AttnGateScore | Tap::AttnIndexKvp | Tap::AttnIndexGateScore => {
                 let stores = if is_stored(tap, self, phase) { 1.0 } else { 0.0 };
-                Rule { sums: sums(self.hidden), stores, ..Rule::default() }
+                Rule { sums: self.sums(self.hidden), stores, ..Rule::default() }
             }
             Tap::AttnIndexScore => {
                 let products = match rules.index.score {
-                    IndexScore::Folded { bf16_product: true, .. } => codes(sums(self.index)),
+                    IndexScore::Folded { bf16_product: true, .. } => codes(self.sums(self.index)),
                     _ => 0.0,
                 };
-                sums_of(sums(self.index) + products)
+                sums_of(self.sums(self.index) + products)
             }
-            Tap::AttnLse => sums_of(sums(self.head) + EXP),
+            Tap::AttnLse => sums_of(self.sums(self.head) + EXP),
             Tap::AttnO => {
-                let scores = sums(self.head) + EXP;
+                let scores = self.sums(self.head) + EXP;
                 let (p, partials) = match rules.attend {
                     Attend::SplitK(split) => (split.p, split.partials),
                     _ => (Store::F32, Store::F32),
                 };
                 Rule {
-                    sums: sums(self.keys) + scores,
+                    sums: self.sums(self.keys) + scores,
                     stores: if partials == Store::Bf16 { 2.0 } else { 1.0 },
                     part: self.head,
                     probabilities: if p == Store::Bf16 { scores } else { 0.0 },
@@ -142,7 +167,7 @@ impl Sizes {
                 }
             }
             Tap::FfnExpertAct => Rule {
-                sums: sums(self.hidden) + EXP,
+                sums: self.sums(self.hidden) + EXP,
                 stores: 1.0,
                 // Gate and up, unless the clamp sees the sums.
                 factors: if rules.swiglu.fused { 0.0 } else { 2.0 },
@@ -150,7 +175,9 @@ impl Sizes {
                 ..Rule::default()
             },
             // Every expert's output is stored, their sum is not.
-            Tap::FfnRouted => Rule { sums: sums(self.inner) + sums(1), addends: self.picks, ..Rule::default() },
+            Tap::FfnRouted => {
+                Rule { sums: self.sums(self.inner) + self.sums(1), addends: self.picks, ..Rule::default() }
+            }
             _ => Rule::default(),
         }
     }

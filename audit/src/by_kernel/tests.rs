@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use karat_model::Checkpoint;
 use karat_model::new::{Geometry, new_model};
-use karat_optimized::{History, Stock};
+use karat_optimized::{Accumulation, History, Stock};
 use karat_seam::{Phase, Requests, Sequence, Span, SpanKind, Tap, Turn};
 
 use crate::by_kernel::Sizes;
@@ -17,6 +17,10 @@ use naive::{Fault, Naive};
 const ALL: [&str; 5] = ["exact-split-mhc", "bf16-gemm", "fp8-indexer", "mma-sparse-mla:tile=8", "mxfp4-moe"];
 
 fn bundle(patches: &[&str], fault: Fault, layers: u16) -> crate::Result<karat_bundle::Bundle> {
+    run(patches, Naive { fault, accumulation: Accumulation::default() }, layers)
+}
+
+fn run(patches: &[&str], kernels: Naive, layers: u16) -> crate::Result<karat_bundle::Bundle> {
     let checkpoint = Arc::new(Checkpoint::from_memory("tiny", new_model(Geometry::Mini, 3)).unwrap());
     let vocab = checkpoint.config().vocab_size as u32;
     let sequence = |id: &str, n: u32, from: u32| {
@@ -29,7 +33,7 @@ fn bundle(patches: &[&str], fault: Fault, layers: u16) -> crate::Result<karat_bu
     let inputs = Inputs { requests, scenarios: vec!["s".into(), "s".into()], ..Inputs::default() };
     let stop = AtomicBool::new(false);
     let job = Job {
-        kernels: Some(Arc::new(Naive { fault })),
+        kernels: Some(Arc::new(kernels)),
         taps: None,
         layers: Some(layers),
         second_look: false,
@@ -121,7 +125,7 @@ fn of_codes(rows: usize, width: usize, codes: u32, places: usize) -> (f64, f64) 
     let requests = Requests { seqs: vec![Sequence::prompt("a", ids.as_slice())] };
     let path = karat_optimized::Optimized::new(checkpoint.clone(), requests, plan, 1).unwrap();
     let rules = [Phase::Prefill, Phase::Decode].map(|phase| path.numerics(phase));
-    let sizes = Sizes::new(checkpoint.config(), rules, 100);
+    let sizes = Sizes::new(checkpoint.config(), rules, 100, &Accumulation::default());
     let mut state = 7_u32;
     let mut value = || {
         let mut sum = -6.0_f32;
@@ -165,4 +169,47 @@ fn one_value_on_the_neighbouring_code_is_allowed_in_a_short_row_and_a_fault_is_n
     assert!(error > 1.5 * tolerance, "{error:e} of {tolerance:e}");
     let (tolerance, error) = of_codes(200, 128, 1, 8);
     assert!(error < tolerance, "{error:e} of {tolerance:e}");
+}
+
+/// By hand from the rule's words: (4 + 1) / 2 + 17 / 2 * 1/2 * 4 / 16 on sm_90; 16 steps of 4 with 23 bits, (16 + 1) / 2 + 5 / 2 * 2 * 4
+/// / 4; and 13 bits, which no tolerance of bf16 would cover.
+#[test]
+fn what_a_sum_may_be_off_follows_from_how_the_device_accumulates() {
+    let of = |bits, products, truncates| {
+        super::rule::units(&Accumulation { bits, products, truncates, ..Accumulation::default() })
+    };
+    assert_eq!(super::rule::units(&Accumulation::default()), 3.5625);
+    assert_eq!(of(23, 4, true), 13.5);
+    assert_eq!(of(13, 16, true), 2.5 + 8.5 * 2048.0 * 0.25);
+    assert!(of(25, 16, false) < 3.0);
+}
+
+#[test]
+fn how_the_device_accumulates_is_told_and_what_contradicts_it_makes_the_run_unproven() {
+    let with = |unproven: &str| {
+        let note = "accumulation of sm_90: as declared (probed in this run)".to_string();
+        let accumulation = Accumulation { note, unproven: unproven.to_string(), ..Accumulation::default() };
+        run(&["mma-sparse-mla:tile=8"], Naive { fault: Fault::None, accumulation }, 1).unwrap()
+    };
+    let good = with("");
+    assert!(good.run.notes.iter().any(|note| note.starts_with("accumulation of sm_90: as declared")));
+    assert!(!good.verdict.reasons.iter().any(|reason| reason.contains("part kernel")), "{:?}", good.verdict);
+    let odd = with("the probe of this run found that sm_90 accumulates bf16 otherwise than is declared");
+    assert_eq!(odd.verdict.exit_code, 4, "{:?}", odd.verdict);
+    assert!(odd.verdict.reasons.iter().any(|reason| reason.contains("rows of part kernel prove nothing: the probe")));
+    // Judged all the same: the rows are there.
+    assert_eq!(kernel_rows(&odd).len(), kernel_rows(&good).len());
+}
+
+/// A device that keeps more is judged more strictly.
+#[test]
+fn the_tolerance_is_that_of_the_device() {
+    let of = |bits| {
+        let accumulation = Accumulation { bits, ..Accumulation::default() };
+        let bundle = run(&["exact-split-mhc"], Naive { fault: Fault::None, accumulation }, 1).unwrap();
+        let row = kernel_rows(&bundle).into_iter().find(|row| row.tap == "hc_attn.pre").unwrap().clone();
+        row.tolerance.unwrap()
+    };
+    let ratio = of(13) / of(25);
+    assert!((ratio - (2.5 + 4352.0) / 3.5625).abs() < 1e-6 * ratio, "{ratio}");
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use karat_model::Error as Message;
-use karat_optimized::{History, Numerics, Optimized, Plan};
+use karat_optimized::{Accumulation, History, Numerics, Optimized, Plan};
 use karat_reference::{Golden, Mode};
 use karat_seam::{
     Data, Error as SeamError, Layer, Op, Path, Phase, Requests, RowId, Sequence, Span, SpanKind, Tap, Tensor, Turn,
@@ -78,7 +78,9 @@ impl Sides {
             };
             made.into_iter().map(turned).collect()
         };
-        let sizes = Sizes::new(config, [Phase::Prefill, Phase::Decode].map(|p| path.numerics(p)), 1);
+        // Whose kernel it is isn't known: sm_90's model is the one that is declared.
+        let accumulation = Accumulation::default();
+        let sizes = Sizes::new(config, [Phase::Prefill, Phase::Decode].map(|p| path.numerics(p)), 1, &accumulation);
         let bias = if job.op == Op::Route { bias(job)? } else { None };
         let positions = operands.positions.clone();
         Ok(Self { golden: in_frame(golden), floor: in_frame(floor), contract, sizes, positions, bias })

@@ -1,7 +1,8 @@
 //! Patch sets whose patches run as kernels.
 
+use karat_bundle::{Finding, Verdict};
 use karat_model::{Checkpoint, Error as ModelError};
-use karat_optimized::{Kernel, Optimized, PatchSets};
+use karat_optimized::{Accumulation, Kernel, Optimized, PatchSets};
 use karat_seam::{Op, OpSpec, Phase, Together};
 
 use crate::Result;
@@ -27,17 +28,19 @@ pub(super) fn sides<'a>(sets: &'a [Optimized], contracts: Option<&'a PatchSets>)
 }
 
 impl Side<'_> {
-    /// `runs`: see [`Sizes::new`].
+    /// `runs`, `accumulation`: see [`Sizes::new`].
     pub(super) fn of<'b>(
         &'b self,
         path: &Optimized,
         checkpoint: &Checkpoint,
         tally: &'b Tally,
         runs: usize,
+        accumulation: &Accumulation,
     ) -> KernelSide<'b> {
         let rules = [Phase::Prefill, Phase::Decode].map(|phase| path.numerics(phase));
         let contract: (&dyn Together, usize) = (self.contract.0, self.contract.1);
-        KernelSide { contract, runs: &*self.runs, sizes: Sizes::new(checkpoint.config(), rules, runs), tally }
+        let sizes = Sizes::new(checkpoint.config(), rules, runs, accumulation);
+        KernelSide { contract, runs: &*self.runs, sizes, tally }
     }
 }
 
@@ -63,6 +66,12 @@ fn reasons(sets: &PatchSets) -> Vec<String> {
         }
     }
     out
+}
+
+/// What keeps rows of part `kernel` from proving anything, if something does.
+pub(super) fn finding(accumulation: &Accumulation) -> Option<Finding> {
+    let why = &accumulation.unproven;
+    (!why.is_empty()).then(|| Finding::new(Verdict::Unproven, format!("rows of part kernel prove nothing: {why}")))
 }
 
 /// Which patches ran as kernels, which as contracts and why, and what was counted.

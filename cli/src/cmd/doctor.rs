@@ -28,13 +28,14 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     let features = features();
     let driver = gpu_driver();
     let gpu = karat_kernels::probe();
+    let sums: Vec<String> = karat_kernels::mma::declared()?.iter().map(karat_kernels::mma::Declared::line).collect();
     let place = cache::place(false)?;
     let bundle = self_test(globals)?;
     let verdict = bundle.verdict.verdict;
     if globals.json {
         output::json(&json!({
             "version": env!("CARGO_PKG_VERSION"), "cpu_features": features, "threads": globals.threads(),
-            "gpu": gpu, "gpu_driver": driver, "gpu_used": false, "self_test": verdict.name(), "exit_code": bundle.verdict.exit_code,
+            "gpu": gpu, "gpu_driver": driver, "gpu_used": false, "accumulation": sums, "self_test": verdict.name(), "exit_code": bundle.verdict.exit_code,
             "reasons": bundle.verdict.reasons, "cache": cache::json(place.as_ref()),
         }));
         return Ok(bundle.verdict.exit_code);
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
     let mut text = format!("karat {}\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&format!("cpu: {} threads, {}\n", globals.threads(), features.join(" ")));
     text.push_str(&format!("gpu: {gpu}\n"));
+    sums.iter().for_each(|line| text.push_str(&format!("accumulation: {line}\n")));
     text.push_str(&format!("cache: {}\n", cache::line(place.as_ref())));
     let what = "golden against the f32 control, mini geometry, random weights";
     text.push_str(&format!("self-test: {} ({what}, {ROWS} rows)\n", verdict.name()));

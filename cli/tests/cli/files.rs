@@ -89,5 +89,8 @@ fn the_doctor_runs_a_self_test() {
     let dir = tempfile::tempdir().unwrap();
     let data = karat(dir.path(), &["doctor", "--json"]).expect(0).json();
     assert_eq!((&data["self_test"], &data["gpu_used"]), (&"pass".into(), &false.into()), "{data}");
-    assert!(karat(dir.path(), &["doctor"]).expect(0).stdout.contains("self-test: pass"));
+    let said = karat(dir.path(), &["doctor"]).expect(0).stdout;
+    assert!(said.contains("self-test: pass"), "{said}");
+    assert!(said.contains("accumulation: sm_90: bf16: 16 products a step"), "{said}");
+    assert!(said.contains("accumulation: sm_120: no model (not probed)"), "{said}");
 }

@@ -17,11 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karat_model::checkpoint::Encoding;
 use karat_model::{Checkpoint, Error, Result};
-use karat_optimized::{Attending, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Store};
+use karat_optimized::{Accumulation, Attending, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Store};
 
 use crate::audits::SOURCES;
-use crate::cuda::{Compressor, Device, IndexLogits, Loader, Mhc, Mla, Moe, Select};
-use crate::list::{Define, Image};
+use crate::cuda::{Compressor, Device, IndexLogits, Loader, Mhc, Mla, MmaProbe, Moe, Select};
+use crate::list::{Define, Image, PROBE};
+use crate::mma::{FormFound, USED, find};
 use crate::pack::Pack;
 use crate::source::digest;
 
@@ -39,6 +40,7 @@ pub struct PatchKernels {
     arch: &'static str,
     digests: BTreeMap<String, String>,
     images: Vec<Image>,
+    accumulation: Accumulation,
     work: Mutex<Work>,
 }
 
@@ -73,6 +75,8 @@ impl PatchKernels {
         let all: Vec<&str> = digests.values().map(String::as_str).collect();
         let identity = format!("cuda {arch} {} {}", device.driver, all.join(" "));
         let name = device.describe();
+        let probed = probed(&device, &loader).map_err(|e| e.what);
+        let accumulation = accumulation(&crate::mma::standing(arch, probed.as_deref().map_err(String::as_str))?);
         let work = Work {
             device,
             loader,
@@ -83,7 +87,7 @@ impl PatchKernels {
             experts: BTreeMap::new(),
             project: BTreeMap::new(),
         };
-        Ok(Self { name, identity, arch, digests, images, work: Mutex::new(work) })
+        Ok(Self { name, identity, arch, digests, images, accumulation, work: Mutex::new(work) })
     }
 
     /// Images that may run, with the digests of their sources, options and compiler.
@@ -158,6 +162,10 @@ impl Kernels for PatchKernels {
 
     fn identity(&self) -> String {
         self.identity.clone()
+    }
+
+    fn accumulation(&self) -> Accumulation {
+        self.accumulation.clone()
     }
 
     fn lacks(&self, kernel: Kernel, checkpoint: &Checkpoint) -> Option<String> {
@@ -241,13 +249,25 @@ impl Kernels for PatchKernels {
     }
 }
 
+/// How the device's mma.sync accumulates in the forms that kernels use: a few milliseconds.
+fn probed(device: &Device, loader: &Loader) -> Result<Vec<FormFound>> {
+    let loaded = loader.load(device, PROBE)?;
+    let probe = MmaProbe::new(device, &loaded)?;
+    USED.iter().map(|form| find(&probe, *form)).collect()
+}
+
+fn accumulation(of: &crate::mma::Standing) -> Accumulation {
+    let (bits, products, truncates) = (of.bits, of.products, of.truncates);
+    Accumulation { bits, products, truncates, note: of.note.clone(), unproven: of.unproven.clone() }
+}
+
 /// What is known of these kernels on a chip, for a report.
 pub fn standing(arch: &str) -> String {
     match arch {
         "sm_90a" => {
             "kernels ran on sm_90: nothing here is evidence for sm_120, whose tensor cores add otherwise".to_string()
         }
-        other => format!("kernels ran on {other}: how its tensor cores add was never probed"),
+        other => format!("kernels ran on {}: no evidence of this chip is committed", other.trim_end_matches('a')),
     }
 }
 

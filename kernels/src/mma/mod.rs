@@ -9,6 +9,7 @@ mod find;
 mod form;
 mod machine;
 mod model;
+mod standing;
 
 pub use compare::{Class, Differing, compare};
 pub use declared::{Declared, declared};
@@ -17,6 +18,8 @@ pub use find::{FormFound, find};
 pub use form::Form;
 pub use machine::{COLUMNS, Case, Machine, ROWS, Tiles};
 pub use model::{Exponent, MmaModel, Rounding};
+
+pub use standing::{Standing, USED, standing};
 
 /// How a model rounds, in words.
 fn said(model: &MmaModel) -> &'static str {

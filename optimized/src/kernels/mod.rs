@@ -4,6 +4,7 @@
 //! op comes next, what a visitor sees and what a sequence carries stay here. A patch that no kernel stands for, with these
 //! options, this stock profile or this model, runs as its contract, and [`Standing`] says why.
 
+mod accumulation;
 mod choice;
 mod run;
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use karat_model::{Checkpoint, Result};
 
+pub use accumulation::Accumulation;
 pub(crate) use choice::{Chosen, choose};
 pub(crate) use run::ByKernel;
 
@@ -184,6 +186,10 @@ pub trait Kernels: Debug + Send + Sync {
     fn name(&self) -> String;
     /// What its results follow from: which kernels, compiled for what. Enters a path's identity.
     fn identity(&self) -> String;
+    /// How its device adds up products.
+    fn accumulation(&self) -> Accumulation {
+        Accumulation::default()
+    }
     /// What keeps a kernel from running a model; `None`: nothing.
     fn lacks(&self, kernel: Kernel, checkpoint: &Checkpoint) -> Option<String>;
     /// Coefficients pre, post, comb of each row: `[S, (2+hc)*hc]`.

@@ -1,7 +1,7 @@
 //! Kernels as plain loops: sums in f64 in order, rounded where the contracts say. Nothing of them is the optimized path's.
 
 use karat_model::{Checkpoint, Result};
-use karat_optimized::{Attending, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Store};
+use karat_optimized::{Accumulation, Attending, Kernel, Kernels, Mix, Projecting, Routed, Scoring, Store};
 
 /// What is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,6 +18,7 @@ pub(super) enum Fault {
 #[derive(Debug)]
 pub(super) struct Naive {
     pub(super) fault: Fault,
+    pub(super) accumulation: Accumulation,
 }
 
 fn bf16(v: f64) -> f64 {
@@ -62,6 +63,10 @@ fn experts(checkpoint: &Checkpoint, name: &str) -> Vec<f64> {
 }
 
 impl Kernels for Naive {
+    fn accumulation(&self) -> Accumulation {
+        self.accumulation.clone()
+    }
+
     fn name(&self) -> String {
         "plain loops".to_string()
     }
