@@ -6,7 +6,7 @@
 //! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::{Error, Result as Done};
 use rayon::prelude::*;
@@ -206,11 +206,50 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     w: &W,
 ) -> Result<Vec<Made<T>>, W::Error> {
+    routed_and_kept(ctx, parts, w, |_, _| ())
+}
+
+/// The same, and the weighted activations `[S,K,I]` of each part for who only reads them: in one pass over the experts.
+pub(crate) fn routed_and_act<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+) -> Result<(Vec<Vec<T>>, Vec<Made<T>>), W::Error> {
+    let inner = ctx.config.moe_intermediate_size;
+    let acts = Mutex::new(no_acts(ctx, parts));
+    let sums = routed_and_kept(ctx, parts, w, |users, act| {
+        // A panic elsewhere ends the run.
+        let mut acts = acts.lock().unwrap_or_else(PoisonError::into_inner);
+        put(&mut acts, users, act, inner);
+    })?;
+    Ok((acts.into_inner().unwrap_or_else(PoisonError::into_inner), sums))
+}
+
+/// Each part's activations before any is known.
+fn no_acts<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>]) -> Vec<Vec<T>> {
+    parts.iter().map(|part| vec![T::ZERO; part.idx.len() * ctx.config.moe_intermediate_size]).collect()
+}
+
+/// An expert's activations `[users,I]` where the parts have them.
+fn put<T: Real>(acts: &mut [Vec<T>], users: &Users, act: &[T], inner: usize) {
+    for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
+        acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
+    }
+}
+
+/// Routed branch; `keep` is given each expert's rows and activations.
+fn routed_and_kept<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+    keep: impl Fn(&Users, &[T]) + Sync,
+) -> Result<Vec<Made<T>>, W::Error> {
     sum_over_experts(ctx, parts, |e, users| {
         let ctx = ctx.of_expert(e);
         let up = w.up(ctx, e)?;
         let act = weighted(ctx, parts, users, &up);
         up.recycle();
+        keep(users, &act);
         let w2 = w.down(ctx, e)?;
         let out = down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2);
         w2.recycle();
@@ -225,7 +264,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
     w: &W,
 ) -> Result<Vec<Vec<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
-    let mut acts: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * inner]).collect();
+    let mut acts = no_acts(ctx, parts);
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
         let batch = &experts[batch];
@@ -234,9 +273,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
             Ok(weighted(ctx, parts, users, &w.up(ctx, e)?))
         })?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
-            for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
-                acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
-            }
+            put(&mut acts, users, &act, inner);
         }
     }
     Ok(acts)
