@@ -252,7 +252,7 @@ impl Later for Elsewhere {
 #[test]
 fn rows_from_elsewhere_and_rows_put_off_are_written_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
-    let requests = Requests { seqs: vec![Sequence::prompt("a", (0..9).collect())] };
+    let requests = Requests { seqs: vec![Sequence::prompt("a", (0..9).collect::<Vec<u32>>())] };
     let rows: Vec<RowId> = (0..9).map(|pos| RowId::new(0, pos)).collect();
     let site = |layer, tap| Site { block: Block::Layer(layer), tap };
     let run = |name: &str, elsewhere: bool| {
