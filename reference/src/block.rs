@@ -203,8 +203,16 @@ impl<T: Real> Resident<'_, T> {
         for piece in pieces.iter().flatten() {
             routed.push(Routed { x: &piece.x, idx: &piece.idx, wt: &piece.wt });
         }
-        let sums = if sees.iter().any(|see| self.wanted(&**see, Tap::FfnExpertAct)) {
-            let mut acts = experts::expert_act(ctx, &routed, &w.experts).map_err(Error::source)?;
+        let site = Site { block: self.block, tap: Tap::FfnExpertAct };
+        let changed = sees.iter().any(|see| see.want(site) == Want::Write);
+        let sums = if changed || sees.iter().any(|see| see.want(site) == Want::Read) {
+            // Who only reads them is shown them when the sums are made too, which takes one pass over the experts.
+            let (mut acts, sums) = if changed {
+                (experts::expert_act(ctx, &routed, &w.experts).map_err(Error::source)?, None)
+            } else {
+                let (acts, sums) = experts::routed_and_act(ctx, &routed, &w.experts).map_err(Error::source)?;
+                (acts, Some(sums))
+            };
             let mut act = acts.iter_mut();
             for (part, pieces) in parts.iter().zip(&pieces) {
                 for (rows, act) in part.rows.chunks(PIECE).zip(act.by_ref().take(pieces.len())) {
@@ -212,7 +220,7 @@ impl<T: Real> Resident<'_, T> {
                     eye.tap(Tap::FfnExpertAct, &[k, inner], act)?;
                 }
             }
-            experts::expert_sum(ctx, &routed, &acts, &w.experts)
+            sums.map_or_else(|| experts::expert_sum(ctx, &routed, &acts, &w.experts), Ok)
         } else {
             experts::routed(ctx, &routed, &w.experts)
         };

@@ -40,6 +40,20 @@ enum Lines {
     Hashes(Vec<i64>),
 }
 
+impl Lines {
+    /// As they are written, under the key of their tap.
+    fn tensors(self, key: &str) -> Vec<(String, Pieces)> {
+        let named = |(name, tensor): (&str, Tensor)| (format!("{key}.{name}"), Pieces::whole(tensor));
+        match self {
+            Self::Sketches(columns) => columns.tensors().map(named).collect(),
+            Self::Values(width, values) => {
+                vec![named(("values", Tensor::f32([values.len() / width, width], values)))]
+            }
+            Self::Hashes(hashes) => vec![named(("hash.v2", Tensor::i64([hashes.len()], hashes)))],
+        }
+    }
+}
+
 /// A visitor that keeps a sketch of what a glob admits. Blocks come one after the other: a block's file is written while the next
 /// block is computed. Rows are sketched by the threads of the pool that the visit comes from.
 pub struct SketchWriter {
@@ -51,8 +65,10 @@ pub struct SketchWriter {
     block: Option<Block>,
     written: Vec<Block>,
     lines: BTreeMap<(Site, u32, u32), Lines>,
-    /// Lines that are computed where the rows lie.
+    /// Lines that are computed where the rows lie, or later.
     waiting: there::Waiting,
+    /// Bytes of rows that were put off.
+    held: usize,
 }
 
 impl SketchWriter {
@@ -70,6 +86,7 @@ impl SketchWriter {
             written: Vec::new(),
             lines: BTreeMap::new(),
             waiting: there::Waiting::default(),
+            held: 0,
         })
     }
 
@@ -86,28 +103,30 @@ impl SketchWriter {
         self.folder.finish()
     }
 
-    /// Hands the block over to be written.
+    /// Hands the block over to be written, with all that it waits for.
     fn flush(&mut self) -> Result<()> {
-        self.arrived()?;
+        self.held = 0;
+        let mut waiting = std::mem::take(&mut self.waiting);
         let Some(block) = self.block.take() else { return Ok(()) };
         if self.written.contains(&block) {
             return Err(Error::input("a block came back after its file was written").found(file_name(block)));
         }
-        let mut tensors = Vec::new();
-        for ((site, seq, pass), lines) in std::mem::take(&mut self.lines) {
-            let sequence = self.sequences.get(seq as usize).map_or("", |(id, _)| id);
-            let key = Key::tap(sequence, site, pass).to_string();
-            let named = |(name, tensor): (&str, Tensor)| (format!("{key}.{name}"), Pieces::whole(tensor));
-            match lines {
-                Lines::Sketches(columns) => tensors.extend(columns.tensors().map(named)),
-                Lines::Values(width, values) => {
-                    tensors.push(named(("values", Tensor::f32([values.len() / width, width], values))));
-                }
-                Lines::Hashes(hashes) => tensors.push(named(("hash.v2", Tensor::i64([hashes.len()], hashes)))),
-            }
+        let mut taps = Vec::new();
+        for (at, lines) in std::mem::take(&mut self.lines) {
+            let sequence = self.sequences.get(at.1 as usize).map_or("", |(id, _)| id);
+            let key = Key::tap(sequence, at.0, at.2).to_string();
+            taps.push((key, at.0, lines, waiting.remove(&at).unwrap_or_default()));
         }
         self.written.push(block);
-        self.behind.write(self.folder.path().join(file_name(block)), tensors)
+        let path = self.folder.path().join(file_name(block));
+        self.behind.make(path, move || {
+            let mut tensors = Vec::new();
+            for (key, site, mut lines, begun) in taps {
+                there::arrived(site, &mut lines, begun)?;
+                tensors.extend(lines.tensors(&key));
+            }
+            Ok(tensors)
+        })
     }
 
     /// Lines of a tap so far; those of another block are handed over before.
@@ -177,6 +196,9 @@ impl Visitor for SketchWriter {
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
+        if self.put_off(at, *first, &tensor).map_err(karat_seam::Error::source)? {
+            return Ok(());
+        }
         self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
     }

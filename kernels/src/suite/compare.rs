@@ -122,7 +122,7 @@ fn pair(random: &mut Random, n: usize, kind: u64) -> (Vec<f32>, Vec<f32>) {
         let bits = random.bits();
         let pick = |at: u64| strewn.get((bits >> at & 15) as usize).copied();
         let y = x + 0.01 * (((bits >> 32) as f32) / u32::MAX as f32 - 0.5);
-        let masked = kind == 4 && bits & 15 == 0;
+        let masked = kind == 4 && bits.is_multiple_of(16);
         if masked { (strewn[0], strewn[0]) } else { (pick(0).unwrap_or(x), pick(4).unwrap_or(y)) }
     };
     (0..n).map(one).unzip()

@@ -7,7 +7,7 @@
 //! (`there`) they run one after the other.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::Result as Done;
 use rayon::prelude::*;
@@ -222,15 +222,61 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     w: &W,
 ) -> Result<Vec<Made<T>>, W::Error> {
+    routed_and_kept(ctx, parts, w, None)
+}
+
+/// The same, and the weighted activations `[S,K,I]` of each part for who only reads them: in one pass over the experts.
+pub(crate) fn routed_and_act<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+) -> Result<(Vec<Vec<T>>, Vec<Made<T>>), W::Error> {
+    let inner = ctx.config.moe_intermediate_size;
+    let acts = Mutex::new(no_acts(ctx, parts));
+    let keep = |users: &Users, act: &[T]| {
+        // A panic elsewhere ends the run.
+        let mut acts = acts.lock().unwrap_or_else(PoisonError::into_inner);
+        put(&mut acts, users, act, inner);
+    };
+    let sums = routed_and_kept(ctx, parts, w, Some(&keep))?;
+    Ok((acts.into_inner().unwrap_or_else(PoisonError::into_inner), sums))
+}
+
+/// Each part's activations before any is known.
+fn no_acts<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>]) -> Vec<Vec<T>> {
+    parts.iter().map(|part| vec![T::ZERO; part.idx.len() * ctx.config.moe_intermediate_size]).collect()
+}
+
+/// An expert's activations `[users,I]` where the parts have them.
+fn put<T: Real>(acts: &mut [Vec<T>], users: &Users, act: &[T], inner: usize) {
+    for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
+        acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
+    }
+}
+
+/// Who is given each expert's rows and activations.
+type Keep<'a, T> = Option<&'a (dyn Fn(&Users, &[T]) + Sync)>;
+
+/// Routed branch of each part.
+fn routed_and_kept<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+    keep: Keep<'_, T>,
+) -> Result<Vec<Made<T>>, W::Error> {
     let there = There::begin(ctx, parts, true, true);
     let load = |e| Ok((w.up(e)?, w.down(e)?));
     sum_over_experts(ctx, parts, there.as_ref(), load, |e, users, (up, w2)| {
         let ctx = ctx.of_expert(e);
-        if let Some(there) = &there {
+        if let (Some(there), None) = (&there, keep) {
             return there.whole(ctx, parts, users, &up, &w2);
         }
-        let act = weighted(ctx, parts, None, users, &up);
-        down(ctx, &rows(&act, ctx.config.moe_intermediate_size), &w2)
+        let act = weighted(ctx, parts, there.as_ref(), users, &up);
+        if let Some(keep) = keep {
+            keep(users, &act);
+        }
+        let act = rows(&act, ctx.config.moe_intermediate_size);
+        there.as_ref().map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
     })
 }
 
@@ -241,7 +287,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
     w: &W,
 ) -> Result<Vec<Vec<T>>, W::Error> {
     let inner = ctx.config.moe_intermediate_size;
-    let mut acts: Vec<Vec<T>> = parts.iter().map(|part| vec![T::ZERO; part.idx.len() * inner]).collect();
+    let mut acts = no_acts(ctx, parts);
     let there = There::begin(ctx, parts, true, false);
     let experts = by_expert(ctx, parts);
     for batch in batches(&experts) {
@@ -251,9 +297,7 @@ pub(crate) fn expert_act<T: Real, W: ExpertWeights<T>>(
             Ok(weighted(ctx.of_expert(e), parts, there.as_ref(), users, &up))
         })?;
         for ((_, users), act) in batch.iter().zip(of_experts) {
-            for (&(p, slot), act) in users.iter().zip(act.chunks_exact(inner)) {
-                acts[p][slot * inner..(slot + 1) * inner].copy_from_slice(act);
-            }
+            put(&mut acts, users, &act, inner);
         }
     }
     Ok(acts)

@@ -215,7 +215,7 @@ impl super::experts::ExpertWeights<f32> for Counted {
 
 #[test]
 fn an_expert_is_decoded_once_however_many_lanes_choose_it() {
-    use super::experts::{Routed, expert_act, expert_sum, routed};
+    use super::experts::{Routed, expert_act, expert_sum, routed, routed_and_act};
     let config = config();
     let (x, wt): (Vec<f32>, _) = ((0..12).map(|i| i as f32 * 0.25 - 1.0).collect(), [0.5f32; 6]);
     // Each lane has three rows of two slots; expert 2 is nobody's.
@@ -226,11 +226,12 @@ fn an_expert_is_decoded_once_however_many_lanes_choose_it() {
     let once: std::collections::BTreeMap<_, _> =
         [0, 1, 3].into_iter().flat_map(|e| [((e, "up"), 1), ((e, "down"), 1)]).collect();
     for n in 1..=lanes.len() {
-        let (whole, halves) = (Counted::default(), Counted::default());
+        let [whole, halves, both] = [(); 3].map(|()| Counted::default());
         let sums = routed(ctx(&config), &lanes[..n], &whole).unwrap();
         let acts = expert_act(ctx(&config), &lanes[..n], &halves).unwrap();
         assert_eq!(expert_sum(ctx(&config), &lanes[..n], &acts, &halves).unwrap(), sums);
-        for counted in [whole, halves] {
+        assert_eq!(routed_and_act(ctx(&config), &lanes[..n], &both).unwrap(), (acts, sums));
+        for counted in [whole, halves, both] {
             assert_eq!(counted.0.into_inner().unwrap(), once, "{n} lanes");
         }
     }

@@ -1,4 +1,4 @@
-use karat_seam::{Block, Sequence, Tap};
+use karat_seam::{Block, Later, Sequence, SketchLine, Tap};
 
 use super::*;
 
@@ -221,4 +221,75 @@ fn a_sketch_is_written_and_read_as_any_safetensors_file() {
     let experts = hashes("a/layers.0.ffn.idx.hash.v2");
     assert!(experts[0] == experts[1] && experts[1] != experts[2], "{experts:?}");
     assert!(SketchWriter::create(&target, &requests, TapGlob::all()).is_err(), "nothing is written over");
+}
+
+/// Rows that lie elsewhere, and what is said of them there.
+struct Elsewhere(Vec<RowSketch>);
+
+impl There for Elsewhere {
+    fn sketch(&self, rows: usize, _: bool) -> karat_seam::Result<Option<Box<dyn Later>>> {
+        assert!(self.0.is_empty() || rows == self.0.len());
+        Ok(Some(Box::new(Self(self.0.clone()))))
+    }
+}
+
+impl Later for Elsewhere {
+    fn lines(self: Box<Self>) -> karat_seam::Result<Vec<SketchLine>> {
+        if self.0.is_empty() {
+            return Err(karat_seam::Error::source(Error::input("the device is gone")));
+        }
+        let line = |it: &RowSketch| {
+            let mut line = [0; 21];
+            (line[0], line[1], line[18]) = (it.norm.to_bits(), it.absmax.to_bits(), it.nonfinite);
+            line[2..18].iter_mut().zip(it.projection).for_each(|(to, v)| *to = v.to_bits());
+            (line[19], line[20]) = (it.hash as u32, (it.hash >> 32) as u32);
+            line
+        };
+        Ok(self.0.iter().map(line).collect())
+    }
+}
+
+#[test]
+fn rows_from_elsewhere_and_rows_put_off_are_written_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let requests = Requests { seqs: vec![Sequence::prompt("a", (0..9).collect::<Vec<u32>>())] };
+    let rows: Vec<RowId> = (0..9).map(|pos| RowId::new(0, pos)).collect();
+    let site = |layer, tap| Site { block: Block::Layer(layer), tap };
+    let run = |name: &str, elsewhere: bool| {
+        let mut writer = SketchWriter::create(&dir.path().join(name), &requests, TapGlob::all()).unwrap();
+        for layer in 0..2 {
+            for (tap, width, seed) in [(Tap::AttnIn, 40, 1), (Tap::AttnOa, 50, 2), (Tap::AttnIndexScore, 3, 3)] {
+                // Pieces of two rows in turns: there, here, there, ...
+                for (i, rows) in rows.chunks(2).enumerate() {
+                    let mut values = noise(seed + 10 * i as u32 + layer, rows.len() * width);
+                    if tap.is_ragged() {
+                        values[width - 1] = f32::NEG_INFINITY;
+                    }
+                    let mut tensor = Tensor::f32([rows.len(), width], values.clone());
+                    let lines = values
+                        .chunks_exact(width)
+                        .map(|row| RowSketch::of(shown(site(0, tap), row, |v| *v == f32::NEG_INFINITY)));
+                    let there = Elsewhere(lines.collect());
+                    let at = site(u16::try_from(layer).unwrap(), tap);
+                    if elsewhere && i % 2 == 0 && tap != Tap::AttnOa {
+                        writer.visit_there(at, rows, tensor.as_mut(), &there).unwrap();
+                    } else {
+                        writer.visit(at, rows, tensor.as_mut()).unwrap();
+                    }
+                }
+                assert_eq!(writer.held > 0, elsewhere);
+            }
+        }
+        writer.finish().unwrap()
+    };
+    let (here, there) = (run("here", false), run("there", true));
+    for layer in ["layer-0000.safetensors", "layer-0001.safetensors"] {
+        assert!(std::fs::read(here.join(layer)).unwrap() == std::fs::read(there.join(layer)).unwrap(), "{layer}");
+    }
+    // What fails elsewhere is told at the end at the latest.
+    let mut writer = SketchWriter::create(&dir.path().join("lost"), &requests, TapGlob::all()).unwrap();
+    let mut tensor = Tensor::f32([9, 40], noise(4, 360));
+    writer.visit_there(site(0, Tap::AttnIn), &rows, tensor.as_mut(), &Elsewhere(Vec::new())).unwrap();
+    assert!(writer.finish().unwrap_err().to_string().contains("the device is gone"));
+    assert!(!dir.path().join("lost").exists());
 }

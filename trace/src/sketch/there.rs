@@ -1,16 +1,27 @@
-//! Rows that are sketched on the processor that computed them.
+//! Rows that are sketched on the processor that computed them, and rows that are sketched here behind the run.
 
 use std::collections::BTreeMap;
 
 use karat_model::{Error, Result};
-use karat_seam::{Later, RowId, Site, SketchLine, TensorMut, There};
+use karat_seam::{DataMut, Later, RowId, Site, SketchLine, TensorMut, There};
 
 use super::columns::{Columns, SKETCH_BYTES};
 use super::row::{RowSketch, SUMS};
-use super::{Lines, SketchWriter, mixed_up};
+use super::{Lines, SketchWriter, mixed_up, shown};
 
 /// Sketches that were begun, by tap, sequence and pass, in order.
-pub(super) type Waiting = BTreeMap<(Site, u32, u32), Vec<Box<dyn Later>>>;
+pub(super) type Waiting = BTreeMap<(Site, u32, u32), Vec<Begun>>;
+
+/// Rows whose lines come later.
+pub(super) enum Begun {
+    /// They are computed where the rows lie.
+    There(Box<dyn Later>),
+    /// Values of so many rows of one width, sketched here when the block is written.
+    Here(Vec<f32>, (usize, usize)),
+}
+
+/// Most bytes of a block's rows that are put off: the copy is held until the block is written.
+const HELD: usize = 64 << 20;
 
 impl RowSketch {
     /// What a device said of a row.
@@ -48,31 +59,51 @@ impl SketchWriter {
             return Err(karat_seam::Error::source(mixed_up(at)));
         }
         let Some(later) = there.sketch(count, at.tap.is_ragged())? else { return Ok(false) };
-        self.waiting.entry((at, first.seq, first.pass)).or_default().push(later);
+        self.waiting.entry((at, first.seq, first.pass)).or_default().push(Begun::There(later));
+        Ok(true)
+    }
+
+    /// Keeps rows to be sketched when the block is written: where others of the block are computed elsewhere, this processor has time
+    /// then and the calling thread has none. False: they are to be taken now.
+    pub(super) fn put_off(&mut self, at: Site, first: RowId, tensor: &TensorMut<'_>) -> Result<bool> {
+        let DataMut::F32(values) = &tensor.data else { return Ok(false) };
+        let (count, width) =
+            (tensor.shape.first().copied().unwrap_or(1), tensor.shape.iter().skip(1).product::<usize>());
+        let short = !at.tap.is_ragged() && width <= SKETCH_BYTES / 4;
+        let (bytes, of_block) = (size_of_val(&**values), self.block == Some(at.block) && !self.waiting.is_empty());
+        if short || values.is_empty() || !of_block || self.held + bytes > HELD {
+            return Ok(false);
+        }
+        let lines = self.lines(at, first, |rows| Lines::Sketches(Columns::with_capacity(rows)))?;
+        if !matches!(lines, Lines::Sketches(_)) {
+            return Err(mixed_up(at));
+        }
+        self.held += bytes;
+        self.waiting.entry((at, first.seq, first.pass)).or_default().push(Begun::Here(values.to_vec(), (count, width)));
         Ok(true)
     }
 
     /// Takes what was begun of one tap, before rows that come behind it.
     pub(super) fn arrived_of(&mut self, key: (Site, u32, u32)) -> Result<()> {
-        match self.waiting.remove(&key) {
-            None => Ok(()),
-            Some(begun) => self.take_lines(key, begun),
+        let Some(begun) = self.waiting.remove(&key) else { return Ok(()) };
+        let lines = self.lines.get_mut(&key).ok_or_else(|| mixed_up(key.0))?;
+        arrived(key.0, lines, begun)
+    }
+}
+
+/// Takes what was begun of a tap, in order.
+pub(super) fn arrived(at: Site, lines: &mut Lines, all: Vec<Begun>) -> Result<()> {
+    for begun in all {
+        let Lines::Sketches(to) = &mut *lines else { return Err(mixed_up(at)) };
+        match begun {
+            Begun::There(later) => {
+                let lines = later.lines().map_err(told)?;
+                lines.iter().for_each(|line| to.push(&RowSketch::from_line(line)));
+            }
+            Begun::Here(values, size) => to.extend(&values, size, |row| shown(at, row, |v| *v == f32::NEG_INFINITY)),
         }
     }
-
-    /// Takes all that was begun.
-    pub(super) fn arrived(&mut self) -> Result<()> {
-        std::mem::take(&mut self.waiting).into_iter().try_for_each(|(key, begun)| self.take_lines(key, begun))
-    }
-
-    fn take_lines(&mut self, key: (Site, u32, u32), begun: Vec<Box<dyn Later>>) -> Result<()> {
-        let Some(Lines::Sketches(to)) = self.lines.get_mut(&key) else { return Err(mixed_up(key.0)) };
-        for later in begun {
-            let lines = later.lines().map_err(told)?;
-            lines.iter().for_each(|line| to.push(&RowSketch::from_line(line)));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// An error of the seam with the message that it carries.

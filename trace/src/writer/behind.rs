@@ -9,8 +9,11 @@ use karat_model::Result;
 use super::file::write;
 use super::pieces::Pieces;
 
-/// A file's path and tensors.
-type File = (PathBuf, Vec<(String, Pieces)>);
+/// Makes a file's tensors.
+type Make = Box<dyn FnOnce() -> Result<Vec<(String, Pieces)>> + Send>;
+
+/// A file's path, and how its tensors are made.
+type File = (PathBuf, Make);
 
 /// A thread that writes one file after the other. One is being written at a time, and the next one is waited for: memory holds
 /// no more than that one and what the producer is at.
@@ -23,15 +26,24 @@ pub(crate) struct Behind {
 impl Behind {
     /// Hands a file over. An error may be that of a file before.
     pub(crate) fn write(&mut self, path: PathBuf, tensors: Vec<(String, Pieces)>) -> Result<()> {
+        self.make(path, move || Ok(tensors))
+    }
+
+    /// The same where the tensors are made behind their producer as well.
+    pub(crate) fn make(
+        &mut self,
+        path: PathBuf,
+        tensors: impl FnOnce() -> Result<Vec<(String, Pieces)>> + Send + 'static,
+    ) -> Result<()> {
         if self.thread.is_none() {
             let (send, receive) = sync_channel(0);
             match std::thread::Builder::new().name("trace-writer".into()).spawn(move || drain(&receive)) {
                 Ok(thread) => self.thread = Some((send, thread)),
                 // No thread is to be had: here, then.
-                Err(_) => return write(&path, &tensors),
+                Err(_) => return write(&path, &tensors()?),
             }
         }
-        let sent = self.thread.as_ref().is_some_and(|(send, _)| send.send((path, tensors)).is_ok());
+        let sent = self.thread.as_ref().is_some_and(|(send, _)| send.send((path, Box::new(tensors))).is_ok());
         if sent { Ok(()) } else { self.finish() }
     }
 
@@ -54,5 +66,5 @@ impl Drop for Behind {
 
 /// The thread: ends with the first error, or when nothing can come any more.
 fn drain(files: &Receiver<File>) -> Result<()> {
-    files.iter().try_for_each(|(path, tensors)| write(&path, &tensors))
+    files.iter().try_for_each(|(path, tensors)| write(&path, &tensors()?))
 }
