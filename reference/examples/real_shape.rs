@@ -1,13 +1,15 @@
-//! Golden on a checkpoint of real shapes: `real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS]`.
+//! Golden on a checkpoint of real shapes: `real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS [ops]]`.
 //!
 //! DIR is made when it is not there: seeded weights in the released format, `flash` with the widths of DeepSeek-V4-Flash
 //! (256 FP4 experts, 3.4 GB a layer), `narrow` a thirty-second of them. The layers alternate CSA and HCA, the vocabulary is small:
 //! what is looked at is a layer. The codes of an expert are random in the first layer and a hole of the file in all others,
 //! which takes no disk and the same arithmetic, but says nothing: its routed sums are zero. With `flash:EXPERTS` there are as many
-//! experts a layer (13.4 MB each) and all of them are random. With no tokens the folder is all that is made. Prints the time of each layer, its rate, and the most memory that was resident.
+//! experts a layer (13.4 MB each) and all of them are random. With no tokens the folder is all that is made. Prints the time of each layer, its rate, and the most memory that was resident;
+//! with `ops` also the seconds from tap to tap, each under the tap that ends it (routed experts are one, `ffn.routed`).
 #![recursion_limit = "256"]
 #![expect(clippy::print_stdout, reason = "an example is for people")]
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path as FilePath;
@@ -17,7 +19,7 @@ use std::time::Instant;
 use karat_model::Checkpoint;
 use karat_reference::linalg::ceiling;
 use karat_reference::{Golden, Mode};
-use karat_seam::{Lane, NoTaps, Path, Requests, Sequence};
+use karat_seam::{Lane, NoTaps, Path, Requests, RowId, Sequence, Site, Tap, TensorMut, Visitor, Want};
 use serde_json::{Map, Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -298,15 +300,39 @@ fn make(dir: &FilePath, s: &Shape) -> Result<()> {
     Ok(())
 }
 
+/// Looks at the clock at each tap.
+struct Clock {
+    last: Instant,
+    /// Seconds by tap.
+    took: BTreeMap<Tap, f64>,
+}
+
+impl Visitor for Clock {
+    fn want(&self, at: Site) -> Want {
+        // Whoever looks at an expert's activations gets them held.
+        if at.tap == Tap::FfnExpertAct { Want::Skip } else { Want::Read }
+    }
+    fn takes_few_rows(&self) -> bool {
+        true
+    }
+    fn visit(&mut self, at: Site, _: &[RowId], _: TensorMut<'_>) -> karat_seam::Result<()> {
+        let now = Instant::now();
+        *self.took.entry(at.tap).or_default() += (now - self.last).as_secs_f64();
+        self.last = now;
+        Ok(())
+    }
+}
+
 fn main() -> Result<()> {
     // As the program does.
     karat_model::checkpoint::share_arenas();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [dir, shape, layers, tokens, rest @ ..] = args.as_slice() else {
-        return Err("usage: real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS]".into());
+        return Err("usage: real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS [ops]]".into());
     };
     let (dir, shape) = (FilePath::new(dir), Shape::of(shape, layers.parse()?)?);
     let (tokens, threads): (usize, usize) = (tokens.parse()?, rest.first().map_or(Ok(2), |t| t.parse())?);
+    let by_op = rest.get(1).is_some_and(|ops| ops == "ops");
     if !dir.join("config.json").exists() {
         make(dir, &shape)?;
     }
@@ -323,8 +349,10 @@ fn main() -> Result<()> {
     for l in 0..golden.blocks().layers {
         let begun = Instant::now();
         let layer = golden.layer(l)?;
-        let mut see = NoTaps;
-        let mut lanes = [Lane::new(&x, &mut see)];
+        let loaded = Instant::now();
+        let mut clock = Clock { last: loaded, took: BTreeMap::new() };
+        let see: &mut dyn Visitor = if by_op { &mut clock } else { &mut NoTaps };
+        let mut lanes = [Lane::new(&x, see)];
         layer.run(&mut lanes)?;
         let [lane] = lanes;
         x = lane.out.expect("a layer fills every lane").streams;
@@ -337,6 +365,12 @@ fn main() -> Result<()> {
             all / took / 1e9,
             tokens as f64 / took
         );
+        if by_op {
+            println!("  {:.3} s to load", (loaded - begun).as_secs_f64());
+            for (tap, seconds) in clock.took.iter().filter(|(_, seconds)| **seconds >= 5e-4 * took) {
+                println!("  {:.3} s, {:.1} %: {}", seconds, 100.0 * seconds / took, tap.name());
+            }
+        }
         rates.push([products, all].map(|flops| flops / took / 1e9));
     }
     let took = start.elapsed().as_secs_f64();

@@ -8,24 +8,35 @@ use karat_model::Result;
 
 use super::file::write;
 use super::pieces::Pieces;
+use super::spare::Spare;
 
 /// A file's path and tensors.
 type File = (PathBuf, Vec<(String, Pieces)>);
 
 /// A thread that writes one file after the other. One is being written at a time, and the next one is waited for: memory holds
-/// no more than that one and what the producer is at.
+/// no more than that one and what the producer is at, which gets the memory of the file before.
 #[derive(Default)]
 pub(crate) struct Behind {
     /// Nothing is sent after an error.
     thread: Option<(SyncSender<File>, JoinHandle<Result<()>>)>,
+    /// Memory of what is written.
+    spare: Spare,
 }
 
 impl Behind {
+    /// Where the next tensors' memory may come from.
+    pub(crate) fn spare(&self) -> &Spare {
+        &self.spare
+    }
+
     /// Hands a file over. An error may be that of a file before.
     pub(crate) fn write(&mut self, path: PathBuf, tensors: Vec<(String, Pieces)>) -> Result<()> {
+        // What this file had no use for is not kept beside the memory of the one before it.
+        self.spare.empty();
         if self.thread.is_none() {
             let (send, receive) = sync_channel(0);
-            match std::thread::Builder::new().name("trace-writer".into()).spawn(move || drain(&receive)) {
+            let spare = self.spare.clone();
+            match std::thread::Builder::new().name("trace-writer".into()).spawn(move || drain(&receive, &spare)) {
                 Ok(thread) => self.thread = Some((send, thread)),
                 // No thread is to be had: here, then.
                 Err(_) => return write(&path, &tensors),
@@ -53,6 +64,10 @@ impl Drop for Behind {
 }
 
 /// The thread: ends with the first error, or when nothing can come any more.
-fn drain(files: &Receiver<File>) -> Result<()> {
-    files.iter().try_for_each(|(path, tensors)| write(&path, &tensors))
+fn drain(files: &Receiver<File>, spare: &Spare) -> Result<()> {
+    files.iter().try_for_each(|(path, tensors)| {
+        write(&path, &tensors)?;
+        tensors.into_iter().filter_map(|(_, pieces)| pieces.into_tensor()).for_each(|tensor| spare.leave(tensor));
+        Ok(())
+    })
 }
