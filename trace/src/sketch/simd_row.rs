@@ -44,13 +44,13 @@ pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, __m512, __m512i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd,
-        _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256, _mm256_castps256_ps128,
-        _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32, _mm256_mul_epu32,
-        _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64, _mm256_xor_ps,
-        _mm512_add_epi32, _mm512_add_epi64, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps,
-        _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512,
-        _mm512_srli_epi64, _mm512_xor_si512,
+        __m256, __m256i, __m512, __m512i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32,
+        _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256,
+        _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32,
+        _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64,
+        _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+        _mm512_castsi512_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_set1_epi32, _mm512_setzero_ps,
+        _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
     };
     use std::mem::transmute;
 
