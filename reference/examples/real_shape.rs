@@ -401,7 +401,7 @@ fn peak() -> String {
     format!("peak {}, now {} of it anonymous and {} of files", kib("VmHWM:"), kib("RssAnon:"), kib("RssFile:"))
 }
 
-/// What a process holds must not grow with the layers: `cargo test -p karat-reference --example real_shape`.
+/// What a process holds must not grow with the layers: `cargo test -p karat-reference --example real_shape -- --ignored`.
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::process::Command;
@@ -421,13 +421,15 @@ mod tests {
         }
     }
 
-    /// The most memory in kB of a process of its own. On its main thread, so that arenas are counted from the start.
+    /// The most memory in kB of a process of its own. With one arena: the thread that a test runs on brings another, in which memory
+    /// stays (1.22 was seen), and the program has none.
     fn most_resident(dir: &FilePath, layers: usize, last: &[&str]) -> f64 {
         let layers = layers.to_string();
         let folder = dir.join(&layers);
         let args = [&[folder.to_str().unwrap(), "narrow", &layers, "1024", "2"][..], last].concat();
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "tests::child", "--nocapture", "--test-threads=1"]).env(ASKED, args.join("\n"));
+        child.args(["--exact", "tests::child", "--nocapture", "--test-threads=1"]);
+        child.env(ASKED, args.join("\n")).env("MALLOC_ARENA_MAX", "1");
         let output = child.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -436,6 +438,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "three processes, 15 to 40 s"]
     fn memory_does_not_grow_with_depth() {
         let dir = tempfile::tempdir().unwrap();
         for layers in [12, 48] {
