@@ -1,9 +1,10 @@
 //! Automation of this workspace: `cargo xtask ci`, `tidy`, `counts`, `faults`, `story`, `sensitivity`, `fetch`, `peers`, `kernels`,
-//! `gpu-suite`, `evidence`.
+//! `gpu-suite`, `cpu-suite`, `evidence`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what an automation tool is for")]
 
 mod ci;
 mod counts;
+mod cpu_suite;
 mod evidence;
 mod faults;
 mod fetch;
@@ -49,6 +50,8 @@ enum Command {
     Kernels(kernels::Args),
     /// One folder that measures the kernels on a machine with a GPU.
     GpuSuite(gpu_suite::Args),
+    /// One folder that measures golden's capture, dumps, depth and real shapes on a machine with many cores.
+    CpuSuite(cpu_suite::Args),
     /// What was measured on a GPU, against the sources as they are.
     Evidence(evidence::Args),
 }
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Peers(args) => peers::run(&root(), &args),
         Command::Kernels(args) => kernels::run(&root(), &args),
         Command::GpuSuite(args) => gpu_suite::run(&root(), &args),
+        Command::CpuSuite(args) => cpu_suite::run(&root(), &args),
         Command::Evidence(args) => evidence::run(&root(), &args),
     };
     match done {

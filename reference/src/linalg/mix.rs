@@ -6,6 +6,9 @@ use super::simd_chain::{ColumnsOf, Scattered, Within, chain, short};
 use super::simd_vector::{Machine, Vector};
 use super::{Isa, K_BLOCK, LANES, Real};
 
+/// Rows of the output in a tall tile.
+const TALL: usize = 8;
+
 /// `out[i,d] = sum over j of a[j,i] * rows[j][d]`, divided by `den[i]` in f64 where there is one, rounded once.
 /// Shapes: a `[k,m]`, rows `[k][width]`, den `[m]`, out `[m,width]`.
 pub(crate) fn mix_rows<T: Real>(isa: Isa, a: &[T], m: usize, rows: &[&[T]], den: Option<&[f64]>, out: &mut [T]) {
@@ -27,6 +30,8 @@ impl<T: Real> Job for Mix<'_, T> {
     #[inline(always)]
     fn run<M: Machine, const R: usize, const H: usize, const P: usize>(mut self) {
         let width = self.out.len() / self.m.max(1);
+        // Where a tile of two panels fits: three rows of two vectors are too few sums to keep such registers busy.
+        let tall = P > 1 && !T::IS_WIDE;
         let mut d = 0;
         if self.m == 1 {
             while d + 4 * LANES <= width {
@@ -35,25 +40,35 @@ impl<T: Real> Job for Mix<'_, T> {
             }
         }
         while d + 2 * LANES <= width {
-            self.columns::<M::Panel<T>, 2>(d, width);
+            let first = if tall { self.tall::<M::Panel<T>>(d, width) } else { 0 };
+            self.columns::<M::Panel<T>, 2>(first, d, width);
             d += 2 * LANES;
         }
         while d + LANES <= width {
-            self.columns::<M::Panel<T>, 1>(d, width);
+            self.columns::<M::Panel<T>, 1>(0, d, width);
             d += LANES;
         }
         while d < width {
-            self.columns::<[T; 1], 1>(d, width);
+            self.columns::<[T; 1], 1>(0, d, width);
             d += 1;
         }
     }
 }
 
 impl<T: Real> Mix<'_, T> {
-    /// The columns of P vectors, all rows of the output: three at a time, the last four two at a time.
+    /// The columns of two vectors, eight rows of the output at a time, and how many rows that were.
     #[inline(always)]
-    fn columns<V: Vector<T>, const P: usize>(&mut self, d: usize, width: usize) {
-        let mut i = 0;
+    fn tall<V: Vector<T>>(&mut self, d: usize, width: usize) -> usize {
+        let rows = self.m / TALL * TALL;
+        for i in (0..rows).step_by(TALL) {
+            self.tile::<V, TALL, 2>(i, d, width);
+        }
+        rows
+    }
+
+    /// The columns of P vectors, the rows of the output from `i` on: three at a time, the last four two at a time.
+    #[inline(always)]
+    fn columns<V: Vector<T>, const P: usize>(&mut self, mut i: usize, d: usize, width: usize) {
         while i < self.m {
             match self.m - i {
                 1 => {

@@ -182,7 +182,17 @@ pub(super) fn hash(n: usize, bytes: &[u8]) -> i64 {
 
 /// The same, by a given way to sum pairs.
 pub(super) fn hash_by(n: usize, bytes: &[u8], pairs: fn(&[[u32; SUMS]]) -> u64) -> i64 {
-    let mut lines = [[0; SUMS]; BLOCK / SUMS];
+    // Most rows are short, and clearing a whole block for each would cost more than to hash them.
+    if bytes.len() <= 8 * SUMS * 4 {
+        hash_in::<8>(n, bytes, pairs)
+    } else {
+        hash_in::<{ BLOCK / SUMS }>(n, bytes, pairs)
+    }
+}
+
+/// In a block of L lines: all of them, or as many as hold the bytes.
+fn hash_in<const L: usize>(n: usize, bytes: &[u8], pairs: fn(&[[u32; SUMS]]) -> u64) -> i64 {
+    let mut lines = [[0; SUMS]; L];
     let mut hash = n as u64;
     // The first block counts even if it is empty, as with f32.
     let rest = bytes.get(BLOCK * 4..).unwrap_or_default();

@@ -6,11 +6,29 @@ use super::row::{self, BlockSums};
 /// The fastest way on this machine that there is code for.
 pub(super) fn best() -> fn(&[f32]) -> BlockSums {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: only what the processor says that it has is used.
-        return |values| unsafe { x86::block(values) };
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: only what the processor says that it has is used.
+            return |values| unsafe { x86::wide_block(values) };
+        }
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: as above.
+            return |values| unsafe { x86::block(values) };
+        }
     }
     row::block
+}
+
+/// Every way on this machine that there is code for.
+#[cfg(test)]
+pub(super) fn all() -> Vec<fn(&[f32]) -> BlockSums> {
+    let mut all: Vec<fn(&[f32]) -> BlockSums> = vec![row::block, best()];
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: only what the processor says that it has is used.
+        all.push(|values| unsafe { x86::block(values) });
+    }
+    all
 }
 
 /// The same for [`row::pairs`].
@@ -26,10 +44,13 @@ pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd,
-        _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256, _mm256_castps256_ps128,
-        _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32, _mm256_mul_epu32,
-        _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64, _mm256_xor_ps,
+        __m256, __m256i, __m512, __m512i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32,
+        _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256,
+        _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32,
+        _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64,
+        _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
+        _mm512_castsi512_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_set1_epi32, _mm512_setzero_ps,
+        _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
     };
     use std::mem::transmute;
 
@@ -102,6 +123,76 @@ mod x86 {
         };
         BlockSums {
             squares: added(low.squares, high.squares),
+            sums,
+            largest: largest.iter().fold(0, |a, b| a.max(*b)),
+            pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
+        }
+    }
+
+    /// All lanes.
+    #[derive(Clone, Copy)]
+    struct Whole {
+        squares: __m512,
+        sums: __m512,
+        largest: __m512i,
+        pairs: __m512i,
+    }
+
+    impl Whole {
+        /// Sixteen values.
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn take(&mut self, values: &[f32; SUMS], signs: &[u32; SUMS], keys: &[u32; SUMS]) {
+            // SAFETY: 64 bytes each, of which every pattern is a value.
+            let (v, sign, key) = unsafe {
+                (
+                    transmute::<[f32; SUMS], __m512>(*values),
+                    transmute::<[u32; SUMS], __m512i>(*signs),
+                    transmute::<[u32; SUMS], __m512i>(*keys),
+                )
+            };
+            let bits = _mm512_castps_si512(v);
+            self.squares = _mm512_add_ps(self.squares, _mm512_mul_ps(v, v));
+            self.sums = _mm512_add_ps(self.sums, _mm512_castsi512_ps(_mm512_xor_si512(bits, sign)));
+            let size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fff_ffff));
+            self.largest = _mm512_max_epu32(self.largest, size);
+            let keyed = _mm512_add_epi32(bits, key);
+            let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
+            self.pairs = _mm512_add_epi64(self.pairs, _mm512_add_epi64(product, keyed));
+        }
+    }
+
+    /// `row::block`, at most [`BLOCK`] values, all lanes in one register.
+    #[target_feature(enable = "avx512f,avx2")]
+    pub(super) fn wide_block(values: &[f32]) -> BlockSums {
+        let values = &values[..values.len().min(BLOCK)];
+        let mut all = Whole {
+            squares: _mm512_setzero_ps(),
+            sums: _mm512_setzero_ps(),
+            largest: _mm512_setzero_si512(),
+            pairs: _mm512_setzero_si512(),
+        };
+        let (whole, rest) = values.as_chunks::<SUMS>();
+        let (signs, keys) = (&SIGNS[..whole.len()], &KEYS[..whole.len()]);
+        for i in 0..whole.len() {
+            all.take(&whole[i], &signs[i], &keys[i]);
+        }
+        if !rest.is_empty() {
+            let mut last = [0.0; SUMS];
+            last[..rest.len()].copy_from_slice(rest);
+            all.take(&last, &SIGNS[whole.len()], &KEYS[whole.len()]);
+        }
+        // SAFETY: as many bytes on both sides, of which every pattern is a value.
+        let (squares, sums, largest, pairs) = unsafe {
+            (
+                transmute::<__m512, [__m256; 2]>(all.squares),
+                transmute::<__m512, [f32; SUMS]>(all.sums),
+                transmute::<__m512i, [u32; SUMS]>(all.largest),
+                transmute::<__m512i, [u64; 8]>(all.pairs),
+            )
+        };
+        BlockSums {
+            squares: added(squares[0], squares[1]),
             sums,
             largest: largest.iter().fold(0, |a, b| a.max(*b)),
             pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),

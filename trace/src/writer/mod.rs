@@ -5,6 +5,7 @@ mod file;
 mod folder;
 mod pieces;
 mod sample;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -146,7 +147,8 @@ impl TraceWriter {
         }
         // A tap of a whole sequence comes in pieces: room for all of it at once is never copied.
         let expected = self.manifest.sequences[first.seq as usize].input_ids.len();
-        self.open.entry((at, first.seq, first.pass)).or_default().push(at, rows, tensor, expected)
+        let pieces = self.open.entry((at, first.seq, first.pass)).or_default();
+        pieces.push(at, rows, tensor, expected, self.behind.spare())
     }
 
     /// Writes one file a block.

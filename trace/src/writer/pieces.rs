@@ -3,6 +3,8 @@
 use karat_model::{Error, Result};
 use karat_seam::{Data, DataMut, RowId, Site, Tensor, TensorMut};
 
+use super::spare::Spare;
+
 /// A tensor that grows row by row. Ragged pieces (`[s,T]` with growing T) stay as they came until they are closed.
 #[derive(Default)]
 pub(crate) struct Pieces {
@@ -32,8 +34,20 @@ impl Pieces {
         self.tensor.as_ref()
     }
 
+    /// The tensor, with its memory.
+    pub(super) fn into_tensor(self) -> Option<Tensor> {
+        self.tensor
+    }
+
     /// Adds a piece; `expected` rows will come in all, as far as is known.
-    pub(super) fn push(&mut self, at: Site, rows: &[RowId], piece: &TensorMut<'_>, expected: usize) -> Result<()> {
+    pub(super) fn push(
+        &mut self,
+        at: Site,
+        rows: &[RowId],
+        piece: &TensorMut<'_>,
+        expected: usize,
+        spare: &Spare,
+    ) -> Result<()> {
         let fail = |what: &str| Error::input(what).at(at);
         let state = at.tap.is_state();
         if state && self.tensor.is_some() {
@@ -52,7 +66,7 @@ impl Pieces {
         let Some(have) = &mut self.tensor else {
             let whole = state || at.tap.is_per_entry() || at.tap.is_ragged() || count >= expected;
             let elements = if whole { piece.data.len() } else { piece.data.len() / count.max(1) * expected };
-            self.tensor = Some(with_room(piece, elements));
+            self.tensor = Some(with_room(piece, elements, spare));
             return Ok(());
         };
         let same_row = have.shape.get(1..) == piece.shape.get(1..);
@@ -62,7 +76,7 @@ impl Pieces {
                 .found(format!("{:?}", piece.shape)));
         }
         match (&mut have.data, &piece.data) {
-            (Data::F32(a), DataMut::F32(b)) => a.extend_from_slice(b),
+            (Data::F32(a), DataMut::F32(b)) => append(a, b),
             (Data::F64(a), DataMut::F64(b)) => a.extend_from_slice(b),
             (Data::I64(a), DataMut::I64(b)) => a.extend_from_slice(b),
             (Data::U8(a), DataMut::U8(b)) => a.extend_from_slice(b),
@@ -89,19 +103,32 @@ impl Pieces {
 }
 
 /// A copy with room for so many elements.
-fn with_room(piece: &TensorMut<'_>, elements: usize) -> Tensor {
+fn with_room(piece: &TensorMut<'_>, elements: usize, spare: &Spare) -> Tensor {
     fn copy<T: Copy>(v: &[T], elements: usize) -> Vec<T> {
         let mut out = Vec::with_capacity(elements.max(v.len()));
         out.extend_from_slice(v);
         out
     }
     let data = match &piece.data {
-        DataMut::F32(v) => Data::F32(copy(v, elements)),
+        DataMut::F32(v) => {
+            let mut out = spare.take(elements.max(v.len()));
+            append(&mut out, v);
+            Data::F32(out)
+        }
         DataMut::F64(v) => Data::F64(copy(v, elements)),
         DataMut::I64(v) => Data::I64(copy(v, elements)),
         DataMut::U8(v) => Data::U8(copy(v, elements)),
     };
     Tensor::new(piece.shape.to_vec(), data)
+}
+
+/// Appends values: many by the threads of the pool that the call comes from, if it does.
+fn append(to: &mut Vec<f32>, values: &[f32]) {
+    if rayon::current_thread_index().is_some() {
+        karat_seam::extend(to, values);
+    } else {
+        to.extend_from_slice(values);
+    }
 }
 
 fn widen<T: Copy>(flat: &[T], widths: &[usize], width: usize, fill: T) -> Vec<T> {
