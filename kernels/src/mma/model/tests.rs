@@ -63,7 +63,11 @@ fn what_does_not_fit_is_cut_off_addend_by_addend_and_once_more() {
     assert_eq!(sum(&down, 1.0, &small), 1.0);
     // The accumulator takes part: beside 2^20 nothing of it is left below 2^-5.
     assert_eq!(sum(&model, two(-6), &[two(20), -two(20)]), 0.0);
-    assert_eq!(sum(&MmaModel { accumulator_last: true, ..model.clone() }, two(-6), &[two(20), -two(20)]), two(-6));
+    let last = MmaModel { accumulator_last: true, ..model.clone() };
+    assert_eq!(sum(&last, two(-6), &[two(20), -two(20)]), two(-6));
+    // Added last it is added as f32s are: 1 + 1.5 last places is rounded to the even one, 2, where a step cuts off to 1.
+    assert_eq!(sum(&last, 1.0, &[two(-23), two(-24)]), 1.0 + 2.0 * two(-23));
+    assert_eq!(sum(&model, 1.0, &[two(-23), two(-24)]), 1.0 + two(-23));
     // A step of 8: what is small meets an empty accumulator in the second.
     let halves = MmaModel { steps: "0000000011111111".to_string(), ..model };
     let mut products = [0.0; 16];
