@@ -126,7 +126,7 @@ fn evidence_clears_its_own_chip_and_only_while_it_says_what_is_declared() {
     let here = Declared::of("sm_90a").unwrap();
     let class = Class { name: "any".into(), chain: 1, compared: 1_000_000, different: 0, first: Vec::new() };
     let form = |model: &MmaModel| FormEvidence {
-        found: FormFound { model: model.clone(), unexplained: Vec::new(), raw: Default::default() },
+        found: FormFound { model: model.clone(), unexplained: Vec::new(), raw: std::collections::BTreeMap::default() },
         compared: vec![class.clone()],
     };
     let device = crate::evidence::Place { name: "a GPU".into(), arch: "sm_90a".into(), driver: 13_000, processors: 1 };

@@ -29,7 +29,7 @@ fn what_fits_is_exact() {
         for bits in [23, 24, 25, 60] {
             for steps in [4, 8, form.products()] {
                 let steps = (0..form.products()).map(|i| char::from(b'0' + (i / steps) as u8)).collect();
-                let model = MmaModel { bits, steps, ..claimed(form) };
+                let model = MmaModel { steps, bits, ..claimed(form) };
                 for _ in 0..50 {
                     let values: Vec<(i64, i64)> = (0..form.products()).map(|_| (next(15), next(15))).collect();
                     let c = next(1000);
