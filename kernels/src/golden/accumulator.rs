@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mma::{Declared, Form};
+
 /// What one step of a tensor core does with the products of bf16 values and an f32 sum: each product is exact; products and sum
 /// lose what lies under the last bit that is kept; they are added; the result is an f32. All of it truncates toward zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +24,11 @@ pub(super) const STEP: usize = 64;
 /// Longest K of the exact-split tier.
 pub const LONGEST: usize = 1 << 16;
 
-/// What was probed of a chip; `None`: the declared model stands for it, and whoever reports says so.
+/// What was probed of a chip (`mma.toml`); `None`: the declared model stands for it, and whoever reports says so.
 pub fn accumulator(arch: &str) -> Option<Model> {
-    // H200: truncates, and keeps bits down to 2^-25 of the largest addend; mma.sync and wgmma alike.
-    (arch == "sm_90a").then_some(DECLARED)
+    let found = Declared::of(arch).ok().filter(|it| it.probed)?;
+    let model = found.model(Form::Bf16).filter(|model| !model.accumulator_last)?;
+    Some(Model { products: model.products_a_step() as u32, kept: model.bits })
 }
 
 /// Most that a product over `k` is from exact, in parts of the sum over K of |x| |w|, beside [`least`].

@@ -27,7 +27,7 @@ pub use compare::{Compared, OpBits, compare};
 pub use cuda::{Gpu, IMAGES, digests, sketch_digest};
 pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
 pub use split::{Taken, Tier};
-pub use split_evidence::{Products, SplitEvidence, Times, split_digest, split_standing};
+pub use split_evidence::{CANCELLING, Products, SplitEvidence, Times, split_digest, split_standing};
 pub use spread_evidence::SpreadEvidence;
 pub use tiers::{TapDistance, Tiers, tiers};
 

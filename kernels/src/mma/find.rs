@@ -286,20 +286,24 @@ fn subnormals(asked: &mut Asked<'_>, model: &mut MmaModel) -> Result<()> {
 /// What exponent a product is aligned by, and whether one of zero is.
 fn exponents(asked: &mut Asked<'_>, model: &mut MmaModel) -> Result<()> {
     let bits = model.bits as i32;
-    if model.accumulator_last {
-        // The small addend of these questions is the accumulator.
+    // The small addend of these questions is the accumulator; a product where that comes last, and E4M3 alone was seen to do so.
+    let last = model.accumulator_last;
+    if last && asked.form != Form::E4m3 {
         asked.unexplained.push("exponents: not asked where the accumulator comes last".to_string());
         return Ok(());
     }
-    let [first, second, ..] = asked.slots[..] else { return Ok(()) };
+    let [first, second, third, ..] = asked.slots[..] else { return Ok(()) };
     let high = scale(asked.form).high;
     let (half, other) = (high / 2, high - high / 2);
+    let beside = |asked: &Asked<'_>, name: String, small: Value| {
+        if last { asked.made(name, (0, 0)).put(third, small) } else { asked.made(name, small) }
+    };
     // 1.5 * 1.5 = 2.25: one above the sum of exponents.
     let of_two = asked.scan(
         "exponent of 1.5 * 1.5",
         bits - 3..=bits + 2,
         &|asked, q| {
-            let made = asked.made(format!("q={q}"), (1, high - q)).times(first, (3, half - 1), (3, other - 1));
+            let made = beside(asked, format!("q={q}"), (1, high - q)).times(first, (3, half - 1), (3, other - 1));
             made.times(second, (-3, half - 1), (3, other - 1))
         },
         &|q| f32_bits((1, high - q)),
@@ -312,6 +316,11 @@ fn exponents(asked: &mut Asked<'_>, model: &mut MmaModel) -> Result<()> {
             false
         }
     };
+    if last {
+        // Beside subnormals and zeros even the smallest product of E4M3 keeps all its bits: what these are aligned by can't be seen.
+        model.exponent = if own_exponent { Exponent::Product } else { Exponent::Operands };
+        return Ok(());
+    }
     let (small, large) = least(asked.form);
     let value = small.1 + large.1;
     let digits = asked.form.layout().mantissa();

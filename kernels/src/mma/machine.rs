@@ -59,7 +59,7 @@ impl Tiles {
         let (n, width) = (self.len(), self.width());
         if self.a.len() != n * ROWS * width
             || self.b.len() != n * COLUMNS * width
-            || self.c.len() % (ROWS * COLUMNS) != 0
+            || !self.c.len().is_multiple_of(ROWS * COLUMNS)
         {
             return Err(Error::input("tiles for mma.sync whose sizes don't fit").expected(n).found(self.c.len()));
         }

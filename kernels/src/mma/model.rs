@@ -40,7 +40,7 @@ pub struct MmaModel {
     pub form: Form,
     /// The step in which each product of an instruction is added, a digit each.
     pub steps: String,
-    /// The accumulator is added behind the last step; else it is part of the first.
+    /// The accumulator is added behind the last step, as two f32s are added: rounded to the nearest. Else it is part of the first.
     pub accumulator_last: bool,
     /// Bits that are kept of an addend below the largest exponent of its step.
     pub bits: u32,
@@ -260,10 +260,8 @@ impl MmaModel {
             sum = gathered.sum(self);
         }
         if self.accumulator_last {
-            let mut gathered = Gathered::default();
-            gathered.accumulator(self, sum);
-            gathered.accumulator(self, c);
-            sum = gathered.sum(self);
+            let all = f32::from_bits(sum) + f32::from_bits(c);
+            sum = if all.is_nan() { self.nan } else { all.to_bits() };
         }
         sum
     }

@@ -57,6 +57,17 @@ fn an_accumulator_that_comes_last_is_found_and_what_was_not_asked_is_told() {
     assert!(found.unexplained.iter().any(|what| what.contains("not asked")), "{:?}", found.unexplained);
 }
 
+#[test]
+fn e4m3_as_sm_90_was_seen_to_add_it_is_found() {
+    // Two steps of every second pair along K, and the accumulator behind them.
+    let steps = "0011".repeat(8);
+    for exponent in [Exponent::Operands, Exponent::Product] {
+        let model = MmaModel { accumulator_last: true, steps: steps.clone(), exponent, ..claimed(Form::E4m3) };
+        let found = find(&model, Form::E4m3).unwrap();
+        assert_eq!((found.model, found.unexplained), (model, Vec::<String>::new()));
+    }
+}
+
 /// Sums as no tensor core does: in f64, one rounding.
 struct Exact;
 
@@ -115,7 +126,7 @@ fn evidence_clears_its_own_chip_and_only_while_it_says_what_is_declared() {
     let here = Declared::of("sm_90a").unwrap();
     let class = Class { name: "any".into(), chain: 1, compared: 1_000_000, different: 0, first: Vec::new() };
     let form = |model: &MmaModel| FormEvidence {
-        found: FormFound { model: model.clone(), unexplained: Vec::new(), raw: Default::default() },
+        found: FormFound { model: model.clone(), unexplained: Vec::new(), raw: std::collections::BTreeMap::default() },
         compared: vec![class.clone()],
     };
     let device = crate::evidence::Place { name: "a GPU".into(), arch: "sm_90a".into(), driver: 13_000, processors: 1 };

@@ -7,7 +7,8 @@ use std::time::Instant;
 use karat_kernels::cuda::{Device, Loader};
 use karat_kernels::evidence::Place;
 use karat_kernels::golden::{
-    DECLARED, Gpu, Products, SplitEvidence, Taken, Tier, Tiers, Times, accumulator, bound, least, median, stated, tiers,
+    CANCELLING, DECLARED, Gpu, Products, SplitEvidence, Taken, Tier, Tiers, Times, accumulator, bound, least, median,
+    stated, tiers,
 };
 use karat_kernels::pack::Pack;
 use karat_model::{Checkpoint, Error, Result};
@@ -37,7 +38,7 @@ const LAYERS: usize = 7;
 
 /// What operands are like.
 const KINDS: [&str; 6] =
-    ["mixed signs", "one sign", "cancelling", "sizes up to 2^40 apart", "one row", "under the last kept bit"];
+    ["mixed signs", "one sign", CANCELLING, "sizes up to 2^40 apart", "one row", "under the last kept bit"];
 
 /// Runs it; true if every product keeps its bound and everything was measured.
 pub(crate) fn run(it: &Part) -> Result<bool> {
@@ -165,7 +166,7 @@ fn product(bits: &Gpu, split: &Gpu, arch: &str, seed: u64, row: &mut Products) -
     let mut w: Vec<f32> = (0..n * k).map(|_| upper_half(random.normal())).collect();
     match row.kind.as_str() {
         "one sign" => x.iter_mut().chain(&mut w).for_each(|v| *v = v.abs()),
-        "cancelling" => {
+        CANCELLING => {
             x.chunks_exact_mut(2).for_each(|pair| pair[1] = -pair[0] * (1.0 - f32::EPSILON));
             w.chunks_exact_mut(2).for_each(|pair| pair[1] = pair[0]);
         }

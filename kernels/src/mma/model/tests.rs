@@ -29,7 +29,7 @@ fn what_fits_is_exact() {
         for bits in [23, 24, 25, 60] {
             for steps in [4, 8, form.products()] {
                 let steps = (0..form.products()).map(|i| char::from(b'0' + (i / steps) as u8)).collect();
-                let model = MmaModel { bits, steps, ..claimed(form) };
+                let model = MmaModel { steps, bits, ..claimed(form) };
                 for _ in 0..50 {
                     let values: Vec<(i64, i64)> = (0..form.products()).map(|_| (next(15), next(15))).collect();
                     let c = next(1000);
@@ -63,7 +63,11 @@ fn what_does_not_fit_is_cut_off_addend_by_addend_and_once_more() {
     assert_eq!(sum(&down, 1.0, &small), 1.0);
     // The accumulator takes part: beside 2^20 nothing of it is left below 2^-5.
     assert_eq!(sum(&model, two(-6), &[two(20), -two(20)]), 0.0);
-    assert_eq!(sum(&MmaModel { accumulator_last: true, ..model.clone() }, two(-6), &[two(20), -two(20)]), two(-6));
+    let last = MmaModel { accumulator_last: true, ..model.clone() };
+    assert_eq!(sum(&last, two(-6), &[two(20), -two(20)]), two(-6));
+    // Added last it is added as f32s are: 1 + 1.5 last places is rounded to the even one, 2, where a step cuts off to 1.
+    assert_eq!(sum(&last, 1.0, &[two(-23), two(-24)]), 1.0 + 2.0 * two(-23));
+    assert_eq!(sum(&model, 1.0, &[two(-23), two(-24)]), 1.0 + two(-23));
     // A step of 8: what is small meets an empty accumulator in the second.
     let halves = MmaModel { steps: "0000000011111111".to_string(), ..model };
     let mut products = [0.0; 16];
