@@ -14,8 +14,8 @@ use super::pieces::Pieces;
 /// Bytes of a block where elements have to be turned.
 const BLOCK: usize = 4 << 20;
 
-/// A file of these tensors; nothing is written over.
-pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
+/// A file of these tensors; nothing is written over. Returns the file, still open, for who brings it to the disk.
+pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<File> {
     // Wide elements first: then every tensor is aligned for its element type.
     let mut sorted: Vec<(&str, &Tensor)> =
         tensors.iter().filter_map(|(key, p)| p.tensor().map(|t| (key.as_str(), t))).collect();
@@ -30,7 +30,7 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
     }
     let mut header = Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    let body = || -> std::io::Result<()> {
+    let body = || -> std::io::Result<File> {
         let mut out = File::create_new(path)?;
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
@@ -42,7 +42,7 @@ pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<()> {
                 Data::U8(v) => out.write_all(v)?,
             }
         }
-        Ok(())
+        Ok(out)
     };
     body().map_err(|e| io("trace file can't be written", path, &e))
 }

@@ -68,6 +68,7 @@ pub struct TraceWriter {
     /// The first failure: later visits repeat it, `finish` too.
     failed: Option<Error>,
     written: BTreeMap<Block, String>,
+    is_synced: bool,
     rows: BTreeMap<(u32, u32), (Site, Vec<u32>)>,
 }
 
@@ -100,8 +101,18 @@ impl TraceWriter {
             open: BTreeMap::new(),
             failed: None,
             written: BTreeMap::new(),
+            is_synced: false,
             rows: BTreeMap::new(),
         })
+    }
+
+    /// Has the whole trace on the disk when [`TraceWriter::finish`] returns, so that a machine that loses power keeps it. Files go
+    /// there while the next ones are computed. Without this the system writes them when it sees fit.
+    #[must_use]
+    pub fn synced(mut self) -> Self {
+        self.behind.sync();
+        self.is_synced = true;
+        self
     }
 
     /// Adds a piece of a tap: rows of one sequence and pass, ascending; a state tap once.
@@ -125,7 +136,15 @@ impl TraceWriter {
         }
         let path = self.folder.path().join(FILE);
         std::fs::write(&path, self.manifest.text()).map_err(|e| io("manifest can't be written", &path, &e))?;
-        self.folder.finish()
+        if !self.is_synced {
+            return self.folder.finish();
+        }
+        // All that the name stands for, then the name.
+        sync(&path)?;
+        sync(self.folder.path())?;
+        let finished = self.folder.finish()?;
+        sync(finished.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+        Ok(finished)
     }
 
     fn take(&mut self, at: Site, rows: &[RowId], tensor: &TensorMut<'_>) -> Result<()> {
@@ -238,4 +257,10 @@ fn broken(what: &str, at: Site) -> Error {
 
 fn io(what: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::input(what).at(path.display()).found(error)
+}
+
+/// Waits until the disk has a file, or a folder's names.
+fn sync(path: &Path) -> Result<()> {
+    let synced = std::fs::File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(|e| io("trace can't be brought to the disk", path, &e))
 }

@@ -90,6 +90,35 @@ fn some_rows_and_later_passes_list_their_positions() {
     assert_eq!(t.row_ids(OUT(0), 0, 1).unwrap(), [RowId { seq: 0, pos: 1, pass: 1 }]);
 }
 
+/// Synced, not synced, with a slow producer: the same files, byte for byte.
+#[test]
+fn a_synced_trace_has_the_same_bytes() {
+    let files = |synced: bool| -> BTreeMap<std::ffi::OsString, Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let w = writer(dir.path(), Order::LayerMajor);
+        let mut w = if synced { w.synced() } else { w };
+        // Large enough for memory to be used again: five layers, two of another width.
+        for l in 0..5 {
+            let width = if l % 2 == 0 { 1 << 15 } else { 3 << 14 };
+            show(&mut w, OUT(l), &rows(0, 0..3), ramp(&[3, width], f32::from(l))).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let path = w.finish().unwrap();
+        let entries = std::fs::read_dir(path).unwrap().map(|e| e.unwrap());
+        entries.map(|e| (e.file_name(), std::fs::read(e.path()).unwrap())).collect()
+    };
+    let plain = files(false);
+    assert_eq!(plain.len(), 6);
+    assert!(files(true) == plain);
+    for l in 0..5u16 {
+        let file = &plain[std::ffi::OsStr::new(&format!("layer-{l:04}.safetensors"))];
+        let file = SafeTensors::deserialize(file).unwrap();
+        let values = file.tensor(&format!("a%2F../layers.{l}.out")).unwrap();
+        let expected = (0..values.data().len() / 4).flat_map(|i| (f32::from(l) + i as f32).to_le_bytes());
+        assert!(values.data().iter().copied().eq(expected), "layer {l}");
+    }
+}
+
 #[test]
 fn an_abandoned_writer_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
