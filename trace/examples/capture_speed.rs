@@ -26,12 +26,17 @@ fn main() -> Result<(), Failed> {
     let dir = PathBuf::from(std::env::args().nth(1).ok_or("which folder? (it gets 1 GB at a time)")?);
     let mut peer = std::env::args().nth(2).map(|script| Peer::start(&script, &dir)).transpose()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if std::env::var_os("NOSK").is_none() { for threads in [1, 2, cores] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-        for width in [64, 256, 1024, 4096, 16384] {
-            println!("sketch, rows of {width}, {threads} threads: {:.1} GB/s", pool.install(|| sketched(&dir, width))?);
+    if std::env::var_os("NOSK").is_none() {
+        for threads in [1, 2, cores] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+            for width in [64, 256, 1024, 4096, 16384] {
+                println!(
+                    "sketch, rows of {width}, {threads} threads: {:.1} GB/s",
+                    pool.install(|| sketched(&dir, width))?
+                );
+            }
         }
-    }}
+    }
     for bytes in [1 << 15, 1 << 20] {
         // By what: raw, trace, both synced, torch.save.
         let mut rates: [Vec<f64>; 5] = Default::default();
