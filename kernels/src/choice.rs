@@ -103,7 +103,8 @@ mod tests {
         }
         // Nothing is kept that no shape asks for: all but the images that differ in numerics.
         let kept = list.images.iter().filter(|i| i.source.starts_with("optimized/")).map(|i| i.name.as_str());
-        let others = ["split-gemm-1", "ceiling", "index-fp8-bf16", "index-fp8-full", "select", "moe-mx-8-fused", "mma-probe"];
+        let others =
+            ["split-gemm-1", "ceiling", "index-fp8-bf16", "index-fp8-full", "select", "moe-mx-8-fused", "mma-probe"];
         let kept: BTreeSet<&str> = kept.filter(|name| !others.contains(name) && *name != "moe-block-scaled").collect();
         assert_eq!(kept, chosen);
     }
