@@ -225,13 +225,15 @@ impl<T: Real> Resident<'_, T> {
             experts::routed(ctx, &routed, &w.experts)
         };
         let mut sums = sums.map_err(Error::source)?.into_iter();
+        let x: Vec<&[T]> = pieces.iter().flatten().map(|piece| &*piece.x).collect();
+        let mut shared = experts::shared(ctx, &w.shared, &x);
 
         for (part, pieces) in parts.iter_mut().zip(&pieces) {
             let h = part.h.chunks_mut(PIECE * stride);
             for ((rows, piece), (h, mut sum)) in part.rows.chunks(PIECE).zip(pieces).zip(h.zip(sums.by_ref())) {
                 let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
                 eye.tap(Tap::FfnRouted, &[d], &mut sum)?;
-                let mut shared = experts::shared(ctx, &w.shared, &piece.x);
+                let mut shared = shared.next().expect("each piece has a result");
                 eye.tap(Tap::FfnShared, &[d], &mut shared)?;
                 let mut y = experts::combine(ctx, &sum, &shared);
                 eye.tap(Tap::FfnOut, &[d], &mut y)?;

@@ -165,7 +165,8 @@ impl<T: Real> Call<'_, T> {
             }
             Op::SharedExpert => {
                 let x = self.values(Tap::FfnIn, &[d])?;
-                self.out([(&[d], experts::shared(ctx, &w.shared, x))])
+                let y = experts::shared(ctx, &w.shared, &[x]).next();
+                self.out([(&[d], y.unwrap_or_else(|| Vec::new().into()))])
             }
             Op::CombineExperts => {
                 let (routed, shared) = (self.values(Tap::FfnRouted, &[d])?, self.values(Tap::FfnShared, &[d])?);

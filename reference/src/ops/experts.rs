@@ -3,8 +3,8 @@
 //! Routed: for every row and slot, expert e = idx: `g = x w1^T`, `u = x w3^T` `[I]`, `act = wt * swiglu(g, u)`
 //! (`[S,K,I]`, slots as idx); `routed = sum over slots of act w2^T` `[S,D]`, an f64 accumulator per output, experts in
 //! ascending id, rounded once. Shared: the same without a weight. Each expert is decoded once for all the rows of all
-//! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory. On a backend
-//! (`there`) they run one after the other.
+//! lanes, block by block as it is multiplied; experts run side by side, in batches whose outputs fit in memory; the shared one takes
+//! some pieces of rows at a time. On a backend (`there`) they run one after the other.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,17 @@ use rayon::prelude::*;
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
 use crate::backend::{Backend, Matrix};
-use crate::linalg::{Packed, Real, Stored, Times, matmul_here, multiply_stored, zip_map};
+use crate::linalg::{Packed, Real, Stored, Times, matmul, matmul_here, multiply_stored, zip_map};
 use crate::made::Made;
 
 mod there;
 
 use there::There;
 
-/// Rows of one task of the shared expert.
-const ROWS: usize = 96;
+/// Pieces that go through the shared expert at a time.
+const TOGETHER: usize = 8;
+/// Rows of one task of its activation.
+const ACT_ROWS: usize = 16;
 /// Rows of one task of the sum over experts.
 const SUM_ROWS: usize = 64;
 /// Rows whose outputs are held at a time.
@@ -93,35 +95,52 @@ pub(crate) trait ExpertWeights<T>: Sync {
     fn down(&self, e: usize) -> Result<Matrices<'_, T, 1>, Self::Error>;
 }
 
-/// x `[S,D]` to `[S,D]`.
-pub(crate) fn shared<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, x: &[T]) -> Made<T> {
-    let d = ctx.config.hidden_size;
-    let there = ctx.values(|there| {
-        let up = [w.w1.matrix(), w.w3.matrix()];
-        there.linear(&activation_there(ctx, there, T::single(x), up, None)?, w.w2.matrix())
-    });
-    if let Some(y) = there {
-        return y;
-    }
-    let mut y = vec![T::ZERO; x.len()];
-    let tasks = y.par_chunks_mut(ROWS * d).zip(x.par_chunks(ROWS * d));
-    tasks.for_each(|(y, x)| {
-        let x = rows(x, d);
-        let [g, u] = [&w.w1, &w.w3].map(|w| {
-            let mut out = vec![T::ZERO; x.len() * w.n()];
-            matmul_here(ctx.isa, &x, w, &mut out);
-            out
+/// Each piece x `[S,D]` to `[S,D]`, computed when it is asked for: here with the pieces after it, since a weight that passes
+/// many rows costs as much memory traffic as one that passes few.
+pub(crate) fn shared<'a, T: Real>(
+    ctx: Ctx<'a>,
+    w: &'a SharedWeights<T>,
+    pieces: &'a [&'a [T]],
+) -> impl Iterator<Item = Made<T>> + 'a {
+    pieces.chunks(if ctx.backend.is_some() { 1 } else { TOGETHER }).flat_map(move |pieces| together(ctx, w, pieces))
+}
+
+/// The shared expert of some pieces.
+fn together<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, pieces: &[&[T]]) -> Vec<Made<T>> {
+    let (d, inner) = (ctx.config.hidden_size, w.w1.n());
+    if let [x] = pieces {
+        let there = ctx.values(|there| {
+            let up = [w.w1.matrix(), w.w3.matrix()];
+            there.linear(&activation_there(ctx, there, T::single(x), up, None)?, w.w2.matrix())
         });
-        let act = activation(ctx, g, &u);
-        matmul_here(ctx.isa, &rows(&act, w.w1.n()), &w.w2, y);
-    });
-    y.into()
+        if let Some(y) = there {
+            return vec![y];
+        }
+    }
+    let x: Vec<&[T]> = pieces.iter().flat_map(|x| rows(x, d)).collect();
+    let (mut act, u) = (matmul(ctx.isa, &x, &w.w1), matmul(ctx.isa, &x, &w.w3));
+    let tasks = act.par_chunks_mut(ACT_ROWS * inner.max(1)).zip(u.par_chunks(ACT_ROWS * inner.max(1)));
+    tasks.for_each(|(g, u)| activate(ctx, g, u));
+    let y = matmul(ctx.isa, &rows(&act, inner), &w.w2);
+    let mut left = &*y;
+    let part = |x: &&[T]| {
+        let (part, behind) = left.split_at(x.len());
+        left = behind;
+        part
+    };
+    let parts: Vec<&[T]> = pieces.iter().map(part).collect();
+    parts.into_par_iter().map(|y| Made::from(y.to_vec())).collect()
 }
 
 /// `swiglu(g, u)`: `[rows, I]`, in place of g.
 fn activation<T: Real>(ctx: Ctx<'_>, mut g: Vec<T>, u: &[T]) -> Vec<T> {
-    zip_map(ctx.isa, &mut g, u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
+    activate(ctx, &mut g, u);
     g
+}
+
+/// The same where g lies.
+fn activate<T: Real>(ctx: Ctx<'_>, g: &mut [T], u: &[T]) {
+    zip_map(ctx.isa, g, u, Swiglu { limit: T::of(ctx.config.swiglu_limit) });
 }
 
 /// `swiglu(x w1^T, x w3^T)` on a backend, each row times its `wt` where there is one.

@@ -236,3 +236,34 @@ fn an_expert_is_decoded_once_however_many_lanes_choose_it() {
         }
     }
 }
+
+#[test]
+fn the_shared_expert_follows_its_formula_in_any_pieces() {
+    use super::experts::{SharedWeights, shared};
+    let config = config();
+    let wave = |n: usize, step: f64| (0..n).map(|i| 3.0 * (i as f64 * step).sin()).collect::<Vec<f64>>();
+    let [w1, w3, w2] = [0.7, 1.3, 0.4].map(|step| wave(16, step));
+    let pack = |w: &[f64]| Packed::from_rows(4, 4, |i, out| out.copy_from_slice(&w[i * 4..(i + 1) * 4]));
+    let weights = SharedWeights { w1: pack(&w1), w3: pack(&w3), w2: pack(&w2) };
+    // More pieces than go together, of 1, 2 and 3 rows, in turn.
+    let pieces: Vec<Vec<f64>> = (0..20).map(|i| wave((i % 3 + 1) * 4, 0.9 + i as f64 * 0.01)).collect();
+    let x: Vec<&[f64]> = pieces.iter().map(|x| &**x).collect();
+    let got: Vec<Made<f64>> = shared(ctx(&config), &weights, &x).collect();
+    assert_eq!(got.len(), x.len());
+    let times = |w: &[f64], x: &[f64]| -> Vec<f64> {
+        w.chunks_exact(4).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum::<f64>()).collect()
+    };
+    for (i, (x, y)) in x.iter().zip(&got).enumerate() {
+        assert_eq!(y.len(), x.len(), "piece {i}");
+        for (x, y) in x.chunks_exact(4).zip(y.chunks_exact(4)) {
+            let act: Vec<f64> = times(&w1, x)
+                .iter()
+                .zip(times(&w3, x))
+                .map(|(g, u)| g.min(2.0) / (1.0 + (-g.min(2.0)).exp()) * u.clamp(-2.0, 2.0))
+                .collect();
+            for (want, y) in times(&w2, &act).iter().zip(y) {
+                assert!((want - y).abs() < 1e-12, "piece {i}: {want} {y}");
+            }
+        }
+    }
+}
