@@ -2,8 +2,8 @@
 //! a time, and nothing of it stays.
 //!
 //! Sketches: GB/s of values, pieces of 1 MiB, by width and number of threads. Writing: tensors that are ready, shown row by row (32 KiB) or in
-//! pieces of 1 MiB, by turns with plain writes of as many bytes, each once as the system takes it and once synced to the disk; and, with
-//! PEER, `torch.save` of every such row or piece into a file of its own, not synced.
+//! pieces of 1 MiB, by turns with plain writes of as many bytes, each once as the system takes it and once on the disk at the end (a dump by
+//! [`TraceWriter::synced`], a plain file by one sync); and, with PEER, `torch.save` of every such row or piece into a file of its own, not synced.
 #![expect(clippy::print_stdout, reason = "a measuring program")]
 
 use std::fs::File;
@@ -20,21 +20,16 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 /// Layers of a dump, each of 64 MiB.
 const LAYERS: u16 = 16;
 const LAYER: usize = 1 << 26;
-const TURNS: usize = 3;
+const TURNS: usize = 5;
 
 fn main() -> Result<(), Failed> {
     let dir = PathBuf::from(std::env::args().nth(1).ok_or("which folder? (it gets 1 GB at a time)")?);
     let mut peer = std::env::args().nth(2).map(|script| Peer::start(&script, &dir)).transpose()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if std::env::var_os("NOSK").is_none() {
-        for threads in [1, 2, cores] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-            for width in [64, 256, 1024, 4096, 16384] {
-                println!(
-                    "sketch, rows of {width}, {threads} threads: {:.1} GB/s",
-                    pool.install(|| sketched(&dir, width))?
-                );
-            }
+    for threads in [1, 2, cores] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+        for width in [64, 256, 1024, 4096, 16384] {
+            println!("sketch, rows of {width}, {threads} threads: {:.1} GB/s", pool.install(|| sketched(&dir, width))?);
         }
     }
     for bytes in [1 << 15, 1 << 20] {

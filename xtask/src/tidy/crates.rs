@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bytemuck",
             "flate2",
             "half",
+            "libc",
             "memmap2",
             "rayon",
             "safetensors",
