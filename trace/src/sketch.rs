@@ -18,6 +18,7 @@ mod there;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use karat_model::{Error, Result};
 use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
@@ -25,7 +26,7 @@ use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, There
 use crate::TapGlob;
 use crate::key::Key;
 use crate::writer::{Behind, Folder, Pieces, file_name};
-use columns::{Columns, SKETCH_BYTES};
+use columns::{Parts, Room, SKETCH_BYTES};
 
 pub use row::{RowSketch, SUMS};
 pub use there::told;
@@ -33,7 +34,7 @@ pub use there::told;
 /// What is kept of one tap of one sequence and pass.
 enum Lines {
     /// Rows of numbers.
-    Sketches(Columns),
+    Sketches(Parts),
     /// Rows of numbers that are no longer than their sketch, and how many each has.
     Values(usize, Vec<f32>),
     /// Rows of integers or masks.
@@ -41,11 +42,11 @@ enum Lines {
 }
 
 impl Lines {
-    /// As they are written, under the key of their tap.
-    fn tensors(self, key: &str) -> Vec<(String, Pieces)> {
+    /// As they are written, under the key of their tap; lines of sketches lie in the room.
+    fn tensors(self, key: &str, room: &Room) -> Vec<(String, Pieces)> {
         let named = |(name, tensor): (&str, Tensor)| (format!("{key}.{name}"), Pieces::whole(tensor));
         match self {
-            Self::Sketches(columns) => columns.tensors().map(named).collect(),
+            Self::Sketches(parts) => room.columns(&parts).map(named).collect(),
             Self::Values(width, values) => {
                 vec![named(("values", Tensor::f32([values.len() / width, width], values)))]
             }
@@ -61,10 +62,12 @@ pub struct SketchWriter {
     behind: Behind,
     folder: Folder,
     glob: TapGlob,
-    sequences: Vec<(String, usize)>,
+    sequences: Arc<[(String, usize)]>,
     block: Option<Block>,
     written: Vec<Block>,
     lines: BTreeMap<(Site, u32, u32), Lines>,
+    /// Where the block's sketches lie.
+    room: Room,
     /// Lines that are computed where the rows lie, or later.
     waiting: there::Waiting,
     /// Bytes of rows that were put off.
@@ -85,6 +88,7 @@ impl SketchWriter {
             block: None,
             written: Vec::new(),
             lines: BTreeMap::new(),
+            room: Room::default(),
             waiting: there::Waiting::default(),
             held: 0,
         })
@@ -111,32 +115,44 @@ impl SketchWriter {
         if self.written.contains(&block) {
             return Err(Error::input("a block came back after its file was written").found(file_name(block)));
         }
-        let mut taps = Vec::new();
-        for (at, lines) in std::mem::take(&mut self.lines) {
-            let sequence = self.sequences.get(at.1 as usize).map_or("", |(id, _)| id);
-            let key = Key::tap(sequence, at.0, at.2).to_string();
-            taps.push((key, at.0, lines, waiting.remove(&at).unwrap_or_default()));
-        }
+        let (lines, room) = (std::mem::take(&mut self.lines), self.room.replace());
+        let sequences = self.sequences.clone();
         self.written.push(block);
         let path = self.folder.path().join(file_name(block));
+        // Keys and columns are made behind the run as well.
         self.behind.make(path, move || {
             let mut tensors = Vec::new();
-            for (key, site, mut lines, begun) in taps {
-                there::arrived(site, &mut lines, begun)?;
-                tensors.extend(lines.tensors(&key));
+            for (at, mut lines) in lines {
+                there::arrived(at.0, &mut lines, waiting.remove(&at).unwrap_or_default())?;
+                let sequence = sequences.get(at.1 as usize).map_or("", |(id, _)| id);
+                tensors.extend(lines.tensors(&Key::tap(sequence, at.0, at.2).to_string(), &room));
             }
             Ok(tensors)
         })
     }
 
+    /// Hands what belongs to another block over.
+    fn turn_to(&mut self, block: Block) -> Result<()> {
+        if self.block != Some(block) {
+            self.flush()?;
+            self.block = Some(block);
+        }
+        Ok(())
+    }
+
     /// Lines of a tap so far; those of another block are handed over before.
     fn lines(&mut self, at: Site, first: RowId, new: impl FnOnce(usize) -> Lines) -> Result<&mut Lines> {
-        if self.block != Some(at.block) {
-            self.flush()?;
-            self.block = Some(at.block);
-        }
+        self.turn_to(at.block)?;
         let rows = self.sequences.get(first.seq as usize).map_or(0, |(_, rows)| *rows);
         Ok(self.lines.entry((at, first.seq, first.pass)).or_insert_with(|| new(rows)))
+    }
+
+    /// The same where they are sketches.
+    fn sketches(&mut self, at: Site, first: RowId) -> Result<&mut Parts> {
+        match self.lines(at, first, |_| Lines::Sketches(Parts::new()))? {
+            Lines::Sketches(parts) => Ok(parts),
+            _ => Err(mixed_up(at)),
+        }
     }
 
     fn take(&mut self, at: Site, first: RowId, tensor: &TensorMut<'_>) -> Result<()> {
@@ -177,10 +193,10 @@ impl SketchWriter {
             }
             return Ok(());
         }
-        let Lines::Sketches(to) = self.lines(at, first, |rows| Lines::Sketches(Columns::with_capacity(rows)))? else {
-            return Err(mixed_up(at));
-        };
-        to.extend(values, (count, width), |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
+        self.turn_to(at.block)?;
+        let (part, to) = self.room.next(count);
+        columns::fill(to, values, width, |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
+        self.sketches(at, first)?.push(part);
         Ok(())
     }
 }

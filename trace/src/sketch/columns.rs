@@ -1,115 +1,119 @@
-//! Sketches of many rows, a column each: as they are written.
+//! Sketches of many rows: lines as they come, one a row, and columns of them as they are written.
 
-use karat_seam::Tensor;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use karat_seam::{SketchLine, Tensor};
 use rayon::prelude::*;
 
-use super::row::{RowSketch, SUMS};
+use super::row::SUMS;
+use super::simd_row;
 
 /// Bytes of one row's sketch.
 pub(super) const SKETCH_BYTES: usize = 2 * 4 + SUMS * 4 + 2 * 8;
 
-/// Values of a task: some 10 microseconds.
-const TASK: usize = 1 << 14;
+/// Values of a task: some 7 microseconds, where a thread that sleeps is woken in a few.
+const TASK: usize = 1 << 15;
 
-/// Sketches of rows.
+/// Values that take as long as what each row takes besides its values.
+const ROW: usize = 96;
+
+/// Lines of a chunk: 700 kB.
+const CHUNK: usize = 1 << 13;
+
+/// Lines of a block's rows, in the order in which they came. Their memory is used again by the block after the next one: the
+/// system hands memory out page by page and cleared, which costs more than a line.
 #[derive(Default)]
-pub(super) struct Columns {
-    norm: Vec<f32>,
-    absmax: Vec<f32>,
-    projection: Vec<f32>,
-    nonfinite: Vec<i64>,
-    hash: Vec<i64>,
+pub(super) struct Room {
+    chunks: Vec<Vec<SketchLine>>,
+    /// Lines of the last chunk that are taken.
+    used: usize,
+    spare: Arc<Mutex<Vec<Vec<SketchLine>>>>,
 }
 
-/// Some rows of the columns, to be filled.
-struct Part<'a> {
-    norm: &'a mut [f32],
-    absmax: &'a mut [f32],
-    projection: &'a mut [f32],
-    nonfinite: &'a mut [i64],
-    hash: &'a mut [i64],
+/// Lines that belong together.
+pub(super) enum Part {
+    /// So many of a chunk, from a number on.
+    Of { chunk: usize, first: usize, count: usize },
+    /// With memory of their own.
+    Own(Vec<SketchLine>),
 }
 
-impl Columns {
-    pub(super) fn with_capacity(rows: usize) -> Self {
-        Self {
-            norm: Vec::with_capacity(rows),
-            absmax: Vec::with_capacity(rows),
-            projection: Vec::with_capacity(rows * SUMS),
-            nonfinite: Vec::with_capacity(rows),
-            hash: Vec::with_capacity(rows),
+/// Sketches of the rows of one tap.
+pub(super) type Parts = Vec<Part>;
+
+impl Room {
+    /// Place for so many lines.
+    pub(super) fn next(&mut self, count: usize) -> (Part, &mut [SketchLine]) {
+        if self.chunks.last().is_none_or(|last| last.len() - self.used < count) {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            let fits = spare.iter().position(|chunk| chunk.len() >= count).map(|at| spare.swap_remove(at));
+            drop(spare);
+            self.chunks.push(fits.unwrap_or_else(|| vec![[0; _]; count.max(CHUNK)]));
+            self.used = 0;
         }
+        let (chunk, first) = (self.chunks.len() - 1, self.used);
+        self.used += count;
+        (Part::Of { chunk, first, count }, &mut self.chunks[chunk][first..first + count])
     }
 
-    /// Adds `count` rows of `width` values each; `shown` is what counts of one. By the threads of the pool that the call comes
-    /// from, if it does.
-    pub(super) fn extend(
-        &mut self,
-        values: &[f32],
-        (count, width): (usize, usize),
-        shown: impl Fn(&[f32]) -> &[f32] + Sync,
-    ) {
-        let (first, last) = (self.hash.len(), self.hash.len() + count);
-        self.norm.resize(last, 0.0);
-        self.absmax.resize(last, 0.0);
-        self.projection.resize(last * SUMS, 0.0);
-        self.nonfinite.resize(last, 0);
-        self.hash.resize(last, 0);
-        let part = Part {
-            norm: &mut self.norm[first..],
-            absmax: &mut self.absmax[first..],
-            projection: &mut self.projection[first * SUMS..],
-            nonfinite: &mut self.nonfinite[first..],
-            hash: &mut self.hash[first..],
-        };
-        let rows = (TASK / width.max(1)).max(1);
-        if count <= rows || rayon::current_thread_index().is_none() {
-            return part.fill(values, width, &shown);
-        }
-        let Part { norm, absmax, projection, nonfinite, hash } = part;
-        let tasks = (
-            values.par_chunks(rows * width),
-            norm.par_chunks_mut(rows),
-            absmax.par_chunks_mut(rows),
-            projection.par_chunks_mut(rows * SUMS),
-            nonfinite.par_chunks_mut(rows),
-            hash.par_chunks_mut(rows),
-        );
-        tasks.into_par_iter().for_each(|(values, norm, absmax, projection, nonfinite, hash)| {
-            Part { norm, absmax, projection, nonfinite, hash }.fill(values, width, &shown);
-        });
+    /// What was taken, and an empty room that gets the memory when that is dropped.
+    pub(super) fn replace(&mut self) -> Self {
+        let empty = Self { chunks: Vec::new(), used: 0, spare: self.spare.clone() };
+        std::mem::replace(self, empty)
     }
 
-    /// Adds one row.
-    pub(super) fn push(&mut self, row: &RowSketch) {
-        self.norm.push(row.norm);
-        self.absmax.push(row.absmax);
-        self.projection.extend(row.projection);
-        self.nonfinite.push(i64::from(row.nonfinite));
-        self.hash.push(row.hash);
+    fn lines<'a>(&'a self, part: &'a Part) -> &'a [SketchLine] {
+        match part {
+            Part::Of { chunk, first, count } => &self.chunks[*chunk][*first..first + count],
+            Part::Own(lines) => lines,
+        }
     }
 
     /// Name and tensor of each column.
-    pub(super) fn tensors(self) -> impl Iterator<Item = (&'static str, Tensor)> {
-        let rows = self.hash.len();
+    pub(super) fn columns(&self, parts: &[Part]) -> impl Iterator<Item = (&'static str, Tensor)> {
+        let rows = parts.iter().map(|part| self.lines(part).len()).sum();
+        let floats = |n| Vec::<f32>::with_capacity(n);
+        let (mut norm, mut absmax, mut projection) = (floats(rows), floats(rows), floats(rows * SUMS));
+        let (mut nonfinite, mut hash) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        for lines in parts.iter().map(|part| self.lines(part)) {
+            norm.extend(lines.iter().map(|line| f32::from_bits(line[0])));
+            absmax.extend(lines.iter().map(|line| f32::from_bits(line[1])));
+            for line in lines {
+                let sums: &[u32; SUMS] = line[2..].first_chunk().unwrap_or(&[0; SUMS]);
+                projection.extend_from_slice(&sums.map(f32::from_bits));
+            }
+            nonfinite.extend(lines.iter().map(|line| i64::from(line[18])));
+            hash.extend(lines.iter().map(|line| (u64::from(line[20]) << 32 | u64::from(line[19])) as i64));
+        }
         let tensors = [
-            ("hash.v2", Tensor::i64([rows], self.hash)),
-            ("norm", Tensor::f32([rows], self.norm)),
-            ("absmax", Tensor::f32([rows], self.absmax)),
-            ("projection.v2", Tensor::f32([rows, SUMS], self.projection)),
-            ("nonfinite", Tensor::i64([rows], self.nonfinite)),
+            ("hash.v2", Tensor::i64([rows], hash)),
+            ("norm", Tensor::f32([rows], norm)),
+            ("absmax", Tensor::f32([rows], absmax)),
+            ("projection.v2", Tensor::f32([rows, SUMS], projection)),
+            ("nonfinite", Tensor::i64([rows], nonfinite)),
         ];
         tensors.into_iter()
     }
 }
 
-impl Part<'_> {
-    fn fill(self, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
-        let sums = self.projection.as_chunks_mut::<SUMS>().0;
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let row = RowSketch::of(shown(&values[i * width..(i + 1) * width]));
-            (self.norm[i], self.absmax[i], *sums) = (row.norm, row.absmax, row.projection);
-            (self.nonfinite[i], self.hash[i]) = (i64::from(row.nonfinite), row.hash);
-        }
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.chunks);
     }
+}
+
+/// Lines of rows of `width` values each; `shown` is what counts of one. By the threads of the pool that the call comes from, if
+/// it does and there is enough for two.
+pub(super) fn fill(
+    to: &mut [SketchLine],
+    values: &[f32],
+    width: usize,
+    shown: impl Fn(&[f32]) -> &[f32] + Copy + Sync,
+) {
+    let rows = (TASK / (width + ROW)).max(1);
+    if width == 0 || to.len() < 2 * rows || rayon::current_thread_index().is_none() {
+        return simd_row::fill(to, values, width, shown);
+    }
+    let tasks = to.par_chunks_mut(rows).zip(values.par_chunks(rows * width));
+    tasks.for_each(|(to, values)| simd_row::fill(to, values, width, shown));
 }

@@ -1,5 +1,7 @@
 //! What a row's sketch is: the definition, in plain loops. `simd_row.rs` computes the same bits side by side.
 
+use karat_seam::SketchLine;
+
 use super::simd_row;
 
 /// Signed sums of a row.
@@ -115,11 +117,37 @@ pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
 impl RowSketch {
     /// Of a row's values, by the fastest instruction set of this machine that there is code for.
     pub fn of(row: &[f32]) -> Self {
-        Self::by(row, simd_row::best())
+        let mut line = [[0; _]];
+        simd_row::fill(&mut line, row, row.len(), |row| row);
+        Self::from_line(&line[0])
     }
 
-    /// The same, by a given way to sum a block.
-    pub(super) fn by(row: &[f32], block: fn(&[f32]) -> BlockSums) -> Self {
+    /// What a device said of a row.
+    pub fn from_line(line: &SketchLine) -> Self {
+        let mut projection = [0.0; SUMS];
+        projection.iter_mut().zip(&line[2..]).for_each(|(to, bits)| *to = f32::from_bits(*bits));
+        Self {
+            norm: f32::from_bits(line[0]),
+            absmax: f32::from_bits(line[1]),
+            projection,
+            nonfinite: line[18],
+            hash: (u64::from(line[20]) << 32 | u64::from(line[19])) as i64,
+        }
+    }
+
+    /// As a device says it.
+    #[inline]
+    pub(super) fn line(&self) -> SketchLine {
+        let mut line = [0; _];
+        (line[0], line[1], line[18]) = (self.norm.to_bits(), self.absmax.to_bits(), self.nonfinite);
+        line[2..18].copy_from_slice(&self.projection.map(f32::to_bits));
+        (line[19], line[20]) = (self.hash as u32, (self.hash as u64 >> 32) as u32);
+        line
+    }
+
+    /// The same, by a given way to sum a block, which becomes one loop with the caller's over rows.
+    #[inline]
+    pub(super) fn by(row: &[f32], block: impl Fn(&[f32]) -> BlockSums) -> Self {
         let (first, rest) = row.split_at(row.len().min(BLOCK));
         let BlockSums { mut squares, sums, mut largest, pairs } = block(first);
         let mut hash = mixed(row.len() as u64 ^ pairs);

@@ -1,28 +1,42 @@
 //! Sums of a block of a row, 16 values at a time. Nothing is fused and each lane adds in the order of `row::block`, so both
 //! give the same bits.
 
-use super::row::{self, BlockSums};
+use karat_seam::SketchLine;
 
-/// The fastest way on this machine that there is code for.
-pub(super) fn best() -> fn(&[f32]) -> BlockSums {
+use super::row::{self, RowSketch};
+
+/// Lines of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
+pub(super) fn fill(to: &mut [SketchLine], values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
+    let rows = to.iter_mut().enumerate().map(|(i, to)| (to, shown(&values[i * width..(i + 1) * width])));
     #[cfg(target_arch = "x86_64")]
     {
-        if std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx2") {
+        if has_wide() {
             // SAFETY: only what the processor says that it has is used.
-            return |values| unsafe { x86::wide_block(values) };
+            return unsafe { x86::wide_rows(rows) };
         }
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
-            return |values| unsafe { x86::block(values) };
+            return unsafe { x86::rows(rows) };
         }
     }
-    row::block
+    rows.for_each(|(to, row)| *to = RowSketch::by(row, row::block).line());
+}
+
+/// True where [`x86::wide_rows`] can be called.
+#[cfg(target_arch = "x86_64")]
+fn has_wide() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// Every way on this machine that there is code for.
 #[cfg(test)]
-pub(super) fn all() -> Vec<fn(&[f32]) -> BlockSums> {
-    let mut all: Vec<fn(&[f32]) -> BlockSums> = vec![row::block, best()];
+pub(super) fn all() -> Vec<fn(&[f32]) -> row::BlockSums> {
+    let mut all: Vec<fn(&[f32]) -> row::BlockSums> = vec![row::block];
+    #[cfg(target_arch = "x86_64")]
+    if has_wide() {
+        // SAFETY: only what the processor says that it has is used.
+        all.push(|values| unsafe { x86::wide_block(values) });
+    }
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: only what the processor says that it has is used.
@@ -54,7 +68,9 @@ mod x86 {
     };
     use std::mem::transmute;
 
-    use super::super::row::{BLOCK, BlockSums, KEYS, SIGNS, SUMS};
+    use karat_seam::SketchLine;
+
+    use super::super::row::{BLOCK, BlockSums, KEYS, RowSketch, SIGNS, SUMS};
 
     /// Lanes 0 to 7 or 8 to 15.
     #[derive(Clone, Copy)]
@@ -91,6 +107,7 @@ mod x86 {
     }
 
     /// `row::block`, at most [`BLOCK`] values.
+    #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn block(values: &[f32]) -> BlockSums {
         let values = &values[..values.len().min(BLOCK)];
@@ -163,6 +180,7 @@ mod x86 {
     }
 
     /// `row::block`, at most [`BLOCK`] values, all lanes in one register.
+    #[inline]
     #[target_feature(enable = "avx512f,avx2")]
     pub(super) fn wide_block(values: &[f32]) -> BlockSums {
         let values = &values[..values.len().min(BLOCK)];
@@ -196,6 +214,22 @@ mod x86 {
             sums,
             largest: largest.iter().fold(0, |a, b| a.max(*b)),
             pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
+        }
+    }
+
+    /// Lines of rows by [`block`].
+    #[target_feature(enable = "avx2")]
+    pub(super) fn rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
+        for (to, row) in rows {
+            *to = RowSketch::by(row, |values| block(values)).line();
+        }
+    }
+
+    /// The same by [`wide_block`].
+    #[target_feature(enable = "avx512f,avx2")]
+    pub(super) fn wide_rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
+        for (to, row) in rows {
+            *to = RowSketch::by(row, |values| wide_block(values)).line();
         }
     }
 

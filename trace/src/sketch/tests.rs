@@ -131,10 +131,13 @@ fn rows_are_the_same_on_any_number_of_threads() {
     let columns = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let mut columns = Columns::default();
-            columns.extend(&values[..300 * 96], (300, 96), |row| row);
-            columns.extend(&values[300 * 96..], (400, 96), |row| row);
-            columns.tensors().collect::<Vec<_>>()
+            let (mut room, mut parts) = (Room::default(), Parts::new());
+            for (count, values) in [(300, &values[..300 * 96]), (400, &values[300 * 96..])] {
+                let (part, to) = room.next(count);
+                columns::fill(to, values, 96, |row| row);
+                parts.push(part);
+            }
+            room.columns(&parts).collect::<Vec<_>>()
         })
     };
     let one = columns(1);

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use karat_model::{Error, Result};
-use karat_seam::{DataMut, Later, RowId, Site, SketchLine, TensorMut, There};
+use karat_seam::{DataMut, Later, RowId, Site, TensorMut, There};
 
-use super::columns::{Columns, SKETCH_BYTES};
-use super::row::{RowSketch, SUMS};
+use super::columns::{Part, SKETCH_BYTES, fill};
 use super::{Lines, SketchWriter, mixed_up, shown};
 
 /// Sketches that were begun, by tap, sequence and pass, in order.
@@ -22,21 +21,6 @@ pub(super) enum Begun {
 
 /// Most bytes of a block's rows that are put off: the copy is held until the block is written.
 const HELD: usize = 64 << 20;
-
-impl RowSketch {
-    /// What a device said of a row.
-    pub fn from_line(line: &SketchLine) -> Self {
-        let mut projection = [0.0; SUMS];
-        projection.iter_mut().zip(&line[2..]).for_each(|(to, bits)| *to = f32::from_bits(*bits));
-        Self {
-            norm: f32::from_bits(line[0]),
-            absmax: f32::from_bits(line[1]),
-            projection,
-            nonfinite: line[18],
-            hash: (u64::from(line[20]) << 32 | u64::from(line[19])) as i64,
-        }
-    }
-}
 
 impl SketchWriter {
     /// Begins to sketch a piece of f32 where it lies. False: it is to be taken as any other.
@@ -54,10 +38,7 @@ impl SketchWriter {
             return Ok(false);
         }
         // A new block hands over the one before it, and with it everything that is waited for.
-        let lines = self.lines(at, *first, |rows| Lines::Sketches(Columns::with_capacity(rows)));
-        if !matches!(lines.map_err(karat_seam::Error::source)?, Lines::Sketches(_)) {
-            return Err(karat_seam::Error::source(mixed_up(at)));
-        }
+        self.sketches(at, *first).map_err(karat_seam::Error::source)?;
         let Some(later) = there.sketch(count, at.tap.is_ragged())? else { return Ok(false) };
         self.waiting.entry((at, first.seq, first.pass)).or_default().push(Begun::There(later));
         Ok(true)
@@ -74,10 +55,7 @@ impl SketchWriter {
         if short || values.is_empty() || !of_block || self.held + bytes > HELD {
             return Ok(false);
         }
-        let lines = self.lines(at, first, |rows| Lines::Sketches(Columns::with_capacity(rows)))?;
-        if !matches!(lines, Lines::Sketches(_)) {
-            return Err(mixed_up(at));
-        }
+        self.sketches(at, first)?;
         self.held += bytes;
         self.waiting.entry((at, first.seq, first.pass)).or_default().push(Begun::Here(values.to_vec(), (count, width)));
         Ok(true)
@@ -95,13 +73,14 @@ impl SketchWriter {
 pub(super) fn arrived(at: Site, lines: &mut Lines, all: Vec<Begun>) -> Result<()> {
     for begun in all {
         let Lines::Sketches(to) = &mut *lines else { return Err(mixed_up(at)) };
-        match begun {
-            Begun::There(later) => {
-                let lines = later.lines().map_err(told)?;
-                lines.iter().for_each(|line| to.push(&RowSketch::from_line(line)));
+        to.push(Part::Own(match begun {
+            Begun::There(later) => later.lines().map_err(told)?,
+            Begun::Here(values, (count, width)) => {
+                let mut lines = vec![[0; _]; count];
+                fill(&mut lines, &values, width, |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
+                lines
             }
-            Begun::Here(values, size) => to.extend(&values, size, |row| shown(at, row, |v| *v == f32::NEG_INFINITY)),
-        }
+        }));
     }
     Ok(())
 }
