@@ -148,6 +148,20 @@ fn rows_are_the_same_on_any_number_of_threads() {
 }
 
 #[test]
+fn memory_of_lines_is_used_again_when_nobody_holds_them() {
+    let mut room = Room::default();
+    room.next(3).1.fill([7; _]);
+    // Fresh memory is zero, and so are lines that nobody had yet.
+    assert_eq!(room.next(2).1, [[0; 21]; 2]);
+    let held = room.replace();
+    assert_eq!(room.next(3).1, [[0; 21]; 3]);
+    drop(held);
+    // More lines than a chunk has are not taken from one.
+    assert_eq!(room.next(10_000).1, vec![[0; 21]; 10_000]);
+    assert_eq!(room.next(3).1, [[7; 21]; 3]);
+}
+
+#[test]
 fn a_hash_tells_one_bit_and_the_order_of_values() {
     let row = noise(5, 300);
     let own = RowSketch::of(&row).hash;
