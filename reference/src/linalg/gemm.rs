@@ -6,6 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::gemm_tiles::{Add, Direct, Place, Slab, sweep};
+use super::lines::Lines;
 use super::simd::{Job, dispatch};
 use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
@@ -122,7 +123,7 @@ pub struct Buffers<T> {
     /// A slab of the rows: `[blocks][rows][K_BLOCK]`.
     pub(super) slab: Vec<T>,
     /// `[panels][rows]`.
-    pub(super) sums: Vec<[f64; LANES]>,
+    pub(super) sums: Lines<f64>,
     /// What was decoded last of a stored weight.
     pub(super) block: Packed<T>,
 }
@@ -155,8 +156,7 @@ impl<T: Real> Job for Product<'_, T> {
             return;
         }
         // More than two blocks: block sums are added in f64.
-        buffers.sums.clear();
-        buffers.sums.resize(panels.len() * m, [0.0; LANES]);
+        buffers.sums.clear(panels.len() * m);
         if panels.len() < COPIED_FROM {
             for k0 in (0..k).step_by(K_BLOCK) {
                 let mut add = Add { sums: &mut buffers.sums, m, start: panels.start };

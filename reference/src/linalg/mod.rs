@@ -45,6 +45,7 @@ mod ceiling;
 mod elementary;
 mod gemm;
 mod gemm_tiles;
+mod lines;
 mod map;
 mod mix;
 mod packed;

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
+use super::lines::Lines;
 use super::{Isa, K_BLOCK, LANES, Real, Stored};
 use crate::backend::{Kept, Matrix, Source};
 
@@ -11,11 +12,11 @@ use crate::backend::{Kept, Matrix, Source};
 const TASK: usize = 1 << 15;
 
 /// A weight `[n,k]` as panels of LANES outputs: `panels[p][k][lane]`, missing outputs zero.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Packed<T> {
     n: usize,
     k: usize,
-    data: Vec<[T; LANES]>,
+    data: Lines<T>,
     /// What a backend keeps of it.
     kept: OnceLock<Kept>,
 }
@@ -24,7 +25,7 @@ impl<T: Real> Packed<T> {
     /// Packs `n` rows of `k` values; `row(i, out)` writes row i. Rows are asked for in any order.
     pub(crate) fn from_rows(n: usize, k: usize, row: impl Fn(usize, &mut [T]) + Sync) -> Self {
         let size = n.div_ceil(LANES) * k;
-        let mut data = vec![[T::ZERO; LANES]; size];
+        let mut data = Lines::zeros(size);
         data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1))).for_each_init(
             || vec![T::ZERO; LANES * k],
             |values, (p, panel)| {
@@ -42,7 +43,7 @@ impl<T: Real> Packed<T> {
     pub(crate) fn of_stored(isa: Isa, w: &dyn Stored<T>, first: usize, n: usize) -> Self {
         let k = w.inputs();
         let size = n.div_ceil(LANES) * k;
-        let mut data = vec![[T::ZERO; LANES]; size];
+        let mut data = Lines::zeros(size);
         let panels = data.par_chunks_mut(k.max(1)).enumerate().with_min_len(TASK.div_ceil((LANES * k).max(1)));
         panels.for_each(|(p, panel)| {
             let rows = first + p * LANES..first + n.min((p + 1) * LANES);
@@ -57,7 +58,7 @@ impl<T: Real> Packed<T> {
     /// Takes another shape; whoever asks writes all of `[panels][k][LANES]`.
     pub(super) fn reshape(&mut self, n: usize, k: usize) -> &mut [[T; LANES]] {
         (self.n, self.k, self.kept) = (n, k, OnceLock::new());
-        self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+        self.data.reshape(n.div_ceil(LANES) * k);
         &mut self.data
     }
 
@@ -67,8 +68,7 @@ impl<T: Real> Packed<T> {
         // Missing outputs are zero since the last time.
         if (self.n, self.k) != (n, k) {
             (self.n, self.k) = (n, k);
-            self.data.clear();
-            self.data.resize(n.div_ceil(LANES) * k, [T::ZERO; LANES]);
+            self.data.clear(n.div_ceil(LANES) * k);
         }
         for (p, panel) in self.data.chunks_exact_mut(k.max(1)).enumerate() {
             transpose(&values[p * LANES * k..], LANES.min(n - p * LANES), panel);

@@ -82,8 +82,7 @@ impl<T: Real> Group<'_, T> {
             let product = Product { rows, w: block, panels, out, stride, first, buffers };
             return dispatch(self.isa, product);
         }
-        buffers.sums.clear();
-        buffers.sums.resize(panels.len() * m, [0.0; LANES]);
+        buffers.sums.clear(panels.len() * m);
         for (i, k0) in (0..k).step_by(K_BLOCK).enumerate() {
             self.decode(k0..k.min(k0 + K_BLOCK), block);
             let x = Slab { data: &buffers.slab[i * m * K_BLOCK..][..m * K_BLOCK], m, first: 0 };
