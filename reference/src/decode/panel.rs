@@ -44,7 +44,7 @@ impl Codes for Mxfp4 {
     const PER_WORD: usize = 8;
     #[inline(always)]
     fn value<V: Bits>(words: V, i: u32) -> V {
-        of_top(words.up(28 - 4 * i), 6, 7 << 22, 126, 1.0)
+        words.down(4 * i).e2m1()
     }
 }
 
@@ -147,21 +147,28 @@ impl<T: Real, C: Codes> Job for Panel<'_, T, C> {
                 });
             }
             let words = M::Single::words(&rows);
-            for (words, out) in words.into_iter().zip(out.chunks_mut(C::PER_WORD)) {
+            let mut next = || {
                 if left == 0 {
                     (group, left) = (group + 1, scales.group);
                     scale = scales.at(group);
                 }
                 left = left.saturating_sub(C::PER_WORD);
-                if let Some(out) = out.first_chunk_mut::<8>().filter(|_| C::PER_WORD == 8) {
-                    // A whole word of the most common format: a loop of a known length.
+                scale
+            };
+            if let Some(out) = out.first_chunk_mut::<{ WORDS * 8 }>().filter(|_| C::PER_WORD == 8) {
+                // Whole words of the most common format: loops of a known length, so that words stay in registers.
+                for q in 0..WORDS {
+                    let scale = next();
                     for i in 0..8 {
-                        put(C::scaled(C::value(words, i as u32), scale, all), &mut out[i]);
+                        put(C::scaled(C::value(words[q], i as u32), scale, all), &mut out[8 * q + i]);
                     }
-                } else {
-                    for (i, out) in out.iter_mut().enumerate() {
-                        put(C::scaled(C::value(words, i as u32), scale, all), out);
-                    }
+                }
+                continue;
+            }
+            for (words, out) in words.into_iter().zip(out.chunks_mut(C::PER_WORD)) {
+                let scale = next();
+                for (i, out) in out.iter_mut().enumerate() {
+                    put(C::scaled(C::value(words, i as u32), scale, all), out);
                 }
             }
         }

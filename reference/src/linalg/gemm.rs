@@ -12,10 +12,10 @@ use super::simd_vector::Machine;
 use super::{Isa, K_BLOCK, LANES, Packed, Real};
 
 /// Most rows of one task: one K-block of their values stays in the second cache while panels pass, and the weight comes
-/// from memory once for all of them.
-const ROW_BLOCK: usize = 192;
+/// from memory once for all of them. As many as the rows of a piece, so that none is cut in two.
+const ROW_BLOCK: usize = 256;
 /// Inputs whose values are copied together.
-const SLAB: usize = 16 * K_BLOCK;
+const SLAB: usize = 8 * K_BLOCK;
 /// Panels from which a copy of long rows is worth its time: the copy's rows lie at one distance, so a tile needs one
 /// address for all of them, and never far apart by a power of two, where they would fight for the same cache lines.
 const COPIED_FROM: usize = 4;

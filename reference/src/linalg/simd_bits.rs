@@ -4,9 +4,9 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m256, __m512, _mm256_add_epi32, _mm256_and_ps, _mm256_castps_pd, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_loadu_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_epi32, _mm256_sllv_epi32,
+    _mm256_loadu_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_sllv_epi32,
     _mm256_srlv_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_castpd_ps, _mm512_castpd256_pd512,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_insertf64x4, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_insertf64x4, _mm512_loadu_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_ps,
     _mm512_set1_epi32, _mm512_sllv_epi32, _mm512_srlv_epi32,
 };
 
@@ -46,7 +46,12 @@ pub(crate) trait Bits: Vector<f32> {
     fn mul(self, b: Self) -> Self;
     /// The lower value of two numbers.
     fn lower(self, b: Self) -> Self;
+    /// The value of the E2M1 code in the lowest four bits of each word; the other bits say nothing.
+    fn e2m1(self) -> Self;
 }
+
+/// What the E2M1 codes 0 to 7 are; bit 3 is the sign (OCP Microscaling Formats 1.0, section 5.3.3).
+const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 impl<const N: usize> Bits for [f32; N] {
     #[inline(always)]
@@ -106,6 +111,13 @@ impl<const N: usize> Bits for [f32; N] {
         }
         self
     }
+    #[inline(always)]
+    fn e2m1(self) -> Self {
+        self.map(|v| {
+            let code = v.to_bits();
+            f32::from_bits(E2M1[(code & 7) as usize].to_bits() | (code & 8) << 28)
+        })
+    }
 }
 
 impl<V: Bits> Bits for Pair<V> {
@@ -149,6 +161,10 @@ impl<V: Bits> Bits for Pair<V> {
     #[inline(always)]
     fn lower(self, b: Self) -> Self {
         Self(self.0.lower(b.0), self.1.lower(b.1))
+    }
+    #[inline(always)]
+    fn e2m1(self) -> Self {
+        Self(self.0.e2m1(), self.1.e2m1())
     }
 }
 
@@ -203,6 +219,12 @@ impl Bits for __m256 {
     fn lower(self, b: Self) -> Self {
         // SAFETY: inside a job that runs on AVX2.
         unsafe { _mm256_min_ps(self, b) }
+    }
+    #[inline(always)]
+    fn e2m1(self) -> Self {
+        // SAFETY: inside a job that runs on AVX2; the table is as long as a vector, of which three bits of a word choose one.
+        let size = unsafe { _mm256_permutevar8x32_ps(_mm256_loadu_ps(E2M1.as_ptr()), _mm256_castps_si256(self)) };
+        size.or(self.up(28).and(Self::bits(1 << 31)))
     }
 }
 
@@ -261,5 +283,19 @@ impl Bits for __m512 {
     fn lower(self, b: Self) -> Self {
         // SAFETY: inside a job that runs on AVX-512F.
         unsafe { _mm512_min_ps(self, b) }
+    }
+    #[inline(always)]
+    fn e2m1(self) -> Self {
+        const ALL: [f32; 16] = {
+            let mut all = [0.0; 16];
+            let mut code = 0;
+            while code < 16 {
+                all[code] = if code < 8 { E2M1[code] } else { -E2M1[code - 8] };
+                code += 1;
+            }
+            all
+        };
+        // SAFETY: inside a job that runs on AVX-512F; the table is as long as a vector, of which four bits of a word choose one.
+        unsafe { _mm512_permutexvar_ps(_mm512_castps_si512(self), _mm512_loadu_ps(ALL.as_ptr())) }
     }
 }

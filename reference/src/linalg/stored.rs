@@ -88,8 +88,8 @@ impl<T: Real> Group<'_, T> {
             let x = Slab { data: &buffers.slab[i * m * K_BLOCK..][..m * K_BLOCK], m, first: 0 };
             dispatch(self.isa, Block { x, w: block, sums: &mut buffers.sums });
         }
-        let mut place = Place { out, stride, first, start: 0, w: block };
-        place.round(&buffers.sums, m, panels);
+        let place = Place { out, stride, first, start: 0, w: block };
+        dispatch(self.isa, Round { sums: &buffers.sums, m, place });
     }
 
     /// Inputs `ks` of all of them as a weight of their own.
@@ -115,5 +115,20 @@ impl<T: Real> Job for Block<'_, T> {
         let Self { x, w, sums } = self;
         let k = w.k();
         sweep::<T, M, R, H, P>(x, x.m, w, 0..w.panels(), 0..k, k, &mut Add { sums, m: x.m, start: 0 });
+    }
+}
+
+/// Sums of all panels `[panels][m]` to their places.
+struct Round<'a, T> {
+    sums: &'a [[f64; LANES]],
+    m: usize,
+    place: Place<'a, T>,
+}
+
+impl<T: Real> Job for Round<'_, T> {
+    #[inline(always)]
+    fn run<M: Machine, const R: usize, const H: usize, const P: usize>(mut self) {
+        let panels = 0..self.place.w.panels();
+        self.place.round(self.sums, self.m, panels);
     }
 }
