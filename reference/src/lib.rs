@@ -12,6 +12,7 @@ mod golden;
 mod layer;
 mod layer_op;
 pub mod linalg;
+mod linear;
 mod made;
 mod ops;
 mod session;

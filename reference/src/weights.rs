@@ -1,6 +1,6 @@
 //! Weights of a block, decoded from the checkpoint and packed for the kernels. Everything of a resident block is held
-//! once in f32 (or f64) except its routed experts, which are decoded where they are used, a few panels at a time, or as a whole
-//! by a backend.
+//! once in f32 (or f64) except its routed experts and large linears, which are decoded where they are used, a few panels at a
+//! time, or as a whole by a backend.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use karat_model::config::LayerKind;
 use karat_model::{Checkpoint, Config, Error, Result};
 
-use crate::backend::{Kept, Matrix, Source};
 use crate::decode::{Decoder, plain_f32, plain_index};
-use crate::linalg::{Isa, LANES, Packed, Real, Stored};
+use crate::linalg::{Isa, Packed, Real};
+use crate::linear::{LARGE, Linear, StoredLinear};
 use crate::ops::compress::CompressorWeights;
 use crate::ops::experts::{ExpertWeights, Matrices, SharedWeights, Undecoded};
 use crate::ops::hc_coefficients::HcWeights;
@@ -26,7 +26,7 @@ pub(crate) fn pack<T: Real>(isa: Isa, weight: &Decoder<'_>, first: usize, n: usi
 }
 
 /// Refuses rows of a weight that have a value which is NaN or infinite; the message names the lowest.
-fn finite(weight: &Decoder<'_>, rows: Range<usize>) -> Result<()> {
+pub(crate) fn finite(weight: &Decoder<'_>, rows: Range<usize>) -> Result<()> {
     weight.bad_row(rows).map_or(Ok(()), |row| Err(not_finite(weight.name(), row)))
 }
 
@@ -43,11 +43,20 @@ pub(crate) struct Loader<'a> {
     checkpoint: &'a Checkpoint,
     prefix: String,
     isa: Isa,
+    /// Values from which a linear is decoded as it is multiplied.
+    large: usize,
 }
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(checkpoint: &'a Checkpoint, prefix: impl Into<String>, isa: Isa) -> Self {
-        Self { checkpoint, prefix: prefix.into(), isa }
+        Self { checkpoint, prefix: prefix.into(), isa, large: LARGE }
+    }
+
+    /// Has linears of so many values decoded as they are multiplied.
+    #[cfg(test)]
+    pub(crate) fn large_from(mut self, values: usize) -> Self {
+        self.large = values;
+        self
     }
 
     fn name(&self, name: &str) -> String {
@@ -83,10 +92,28 @@ impl<'a> Loader<'a> {
     }
 
     /// The same, to be decoded as it is multiplied.
-    fn stored(&self, name: &str, n: usize, k: usize) -> Result<StoredLinear<'_>> {
-        let weight = self.decoder(name, n, k)?;
-        finite(&weight, 0..n).map_err(|e| e.at(self.checkpoint.label()))?;
-        Ok(StoredLinear { weight, loader: self, kept: OnceLock::new() })
+    fn stored(&self, name: &str, n: usize, k: usize) -> Result<StoredLinear<'a>> {
+        let mut parts = StoredLinear::parts(self.checkpoint, self.decoder(name, n, k)?, 1)?;
+        parts.pop().ok_or_else(|| Error::input("a weight without rows").at(self.name(name)))
+    }
+
+    /// A linear's weight `[parts * n,k]` in parts: packed, unless it is large and not to be kept.
+    fn parts<T: Real>(&self, name: &str, [parts, n, k]: [usize; 3], keep: bool) -> Result<Vec<Linear<'a, T>>> {
+        let weight = self.decoder(name, parts * n, k)?;
+        if !keep && parts * n * k >= self.large {
+            let stored = StoredLinear::parts(self.checkpoint, weight, parts)?;
+            return Ok(stored.into_iter().map(Linear::Stored).collect());
+        }
+        let pack = |part| pack(self.isa, &weight, part * n, n).map_err(|e| e.at(self.checkpoint.label()));
+        let packed = (0..parts).map(|part| pack(part).map(Linear::Packed)).collect();
+        self.done_with(&weight);
+        packed
+    }
+
+    /// The same in one part.
+    fn whole<T: Real>(&self, name: &str, [n, k]: [usize; 2], keep: bool) -> Result<Linear<'a, T>> {
+        let mut parts = self.parts(name, [1, n, k], keep)?;
+        parts.pop().ok_or_else(|| Error::input("a weight without rows").at(self.name(name)))
     }
 
     /// A plain tensor of `count` values.
@@ -129,11 +156,10 @@ impl<'a> Loader<'a> {
         }))
     }
 
-    fn attention<T: Real>(&self, kind: LayerKind) -> Result<AttentionWeights<T>> {
+    fn attention<T: Real>(&self, kind: LayerKind, keep: bool) -> Result<AttentionWeights<'a, T>> {
         let c = self.config();
         let (d, r, width) = (c.hidden_size, c.q_lora_rank, c.num_attention_heads * c.head_dim);
         let (groups, rank) = (c.o_groups, c.o_lora_rank);
-        let wo_a = self.decoder("attn.wo_a", groups * rank, width / groups)?;
         let indexer = if kind.has_indexer() {
             let compressor = self.compressor("attn.indexer.compressor", c.index_head_dim, kind)?;
             Some(IndexerWeights {
@@ -144,20 +170,18 @@ impl<'a> Loader<'a> {
         } else {
             None
         };
-        let wo_a_by_group = (0..groups).map(|g| pack(self.isa, &wo_a, g * rank, rank)).collect::<Result<_>>()?;
-        self.done_with(&wo_a);
         Ok(AttentionWeights {
             norm: self.plain("attn_norm.weight", d)?,
             wq_a: self.linear("attn.wq_a", r, d)?,
             q_norm: self.plain("attn.q_norm.weight", r)?,
-            wq_b: self.linear("attn.wq_b", width, r)?,
+            wq_b: self.whole("attn.wq_b", [width, r], keep)?,
             wkv: self.linear("attn.wkv", c.head_dim, d)?,
             kv_norm: self.plain("attn.kv_norm.weight", c.head_dim)?,
             sink: self.plain("attn.attn_sink", c.num_attention_heads)?,
             compressor: self.compressor("attn.compressor", c.head_dim, kind)?,
             indexer,
-            wo_a: wo_a_by_group,
-            wo_b: self.linear("attn.wo_b", d, groups * rank)?,
+            wo_a: self.parts("attn.wo_a", [groups, rank, width / groups], keep)?,
+            wo_b: self.whole("attn.wo_b", [d, groups * rank], keep)?,
         })
     }
 
@@ -173,27 +197,28 @@ impl<'a> Loader<'a> {
         Ok(RouterWeights { gate: self.linear("ffn.gate", e, c.hidden_size)?, choice })
     }
 
-    fn shared<T: Real>(&self) -> Result<SharedWeights<T>> {
+    fn shared<T: Real>(&self, keep: bool) -> Result<SharedWeights<'a, T>> {
         let (d, inner) = (self.config().hidden_size, self.config().shared_intermediate_size());
         Ok(SharedWeights {
-            w1: self.linear("ffn.shared_experts.w1", inner, d)?,
-            w3: self.linear("ffn.shared_experts.w3", inner, d)?,
-            w2: self.linear("ffn.shared_experts.w2", d, inner)?,
+            w1: self.whole("ffn.shared_experts.w1", [inner, d], keep)?,
+            w3: self.whole("ffn.shared_experts.w3", [inner, d], keep)?,
+            w2: self.whole("ffn.shared_experts.w2", [d, inner], keep)?,
         })
     }
 
-    /// A block. `keep` holds every expert that was decoded (sessions); otherwise each is dropped after its use.
+    /// A block. `keep` holds all that was decoded (sessions); otherwise an expert is dropped after its use, and large linears are decoded
+    /// as they are multiplied.
     pub(crate) fn block<T: Real>(&self, kind: LayerKind, hashed: bool, keep: bool) -> Result<BlockWeights<'a, T>> {
         let empty = |n: usize| if keep { n } else { 0 };
         let experts = self.config().n_routed_experts;
         Ok(BlockWeights {
             kind,
             hc_attn: self.hc("hc_attn")?,
-            attn: self.attention(kind)?,
+            attn: self.attention(kind, keep)?,
             hc_ffn: self.hc("hc_ffn")?,
             ffn_norm: self.plain("ffn_norm.weight", self.config().hidden_size)?,
             router: self.router(hashed)?,
-            shared: self.shared()?,
+            shared: self.shared(keep)?,
             experts: Experts {
                 loader: self.clone(),
                 up: (0..empty(experts)).map(|_| OnceLock::new()).collect(),
@@ -226,19 +251,19 @@ impl<'a> Loader<'a> {
 }
 
 /// Weights of an attention branch; shapes in the ops that use them.
-pub(crate) struct AttentionWeights<T> {
+pub(crate) struct AttentionWeights<'a, T> {
     pub(crate) norm: Vec<T>,
     pub(crate) wq_a: Packed<T>,
     pub(crate) q_norm: Vec<T>,
-    pub(crate) wq_b: Packed<T>,
+    pub(crate) wq_b: Linear<'a, T>,
     pub(crate) wkv: Packed<T>,
     pub(crate) kv_norm: Vec<T>,
     pub(crate) sink: Vec<T>,
     pub(crate) compressor: Option<CompressorWeights<T>>,
     pub(crate) indexer: Option<IndexerWeights<T>>,
     /// One weight `[o_lora, H/G*hd]` a group.
-    pub(crate) wo_a: Vec<Packed<T>>,
-    pub(crate) wo_b: Packed<T>,
+    pub(crate) wo_a: Vec<Linear<'a, T>>,
+    pub(crate) wo_b: Linear<'a, T>,
 }
 
 /// Weights of an indexer.
@@ -252,11 +277,11 @@ pub(crate) struct IndexerWeights<T> {
 pub(crate) struct BlockWeights<'a, T> {
     pub(crate) kind: LayerKind,
     pub(crate) hc_attn: HcWeights<T>,
-    pub(crate) attn: AttentionWeights<T>,
+    pub(crate) attn: AttentionWeights<'a, T>,
     pub(crate) hc_ffn: HcWeights<T>,
     pub(crate) ffn_norm: Vec<T>,
     pub(crate) router: RouterWeights<T>,
-    pub(crate) shared: SharedWeights<T>,
+    pub(crate) shared: SharedWeights<'a, T>,
     pub(crate) experts: Experts<'a, T>,
 }
 
@@ -308,35 +333,5 @@ impl<T: Real> ExpertWeights<T> for Experts<'_, T> {
         let c = self.loader.config();
         let names = [format!("ffn.experts.{e}.w2")];
         self.load(self.down.get(e), &names, [c.hidden_size, c.moe_intermediate_size])
-    }
-}
-
-/// A weight that is decoded as it is multiplied. Its pages are given back with it, and what a backend keeps of it.
-struct StoredLinear<'a> {
-    weight: Decoder<'a>,
-    loader: &'a Loader<'a>,
-    kept: OnceLock<Kept>,
-}
-
-impl<T: Real> Undecoded<T> for StoredLinear<'_> {
-    fn matrix(&self) -> Matrix<'_> {
-        let (n, k) = (self.weight.rows(), self.weight.cols());
-        Matrix { n, k, source: Source::Stored(self.weight.form(0..n)), kept: &self.kept }
-    }
-}
-
-impl<T: Real> Stored<T> for StoredLinear<'_> {
-    fn inputs(&self) -> usize {
-        Stored::<T>::inputs(&self.weight)
-    }
-
-    fn panel(&self, isa: Isa, rows: Range<usize>, ks: Range<usize>, out: &mut [[T; LANES]]) {
-        self.weight.panel(isa, rows, ks, out);
-    }
-}
-
-impl Drop for StoredLinear<'_> {
-    fn drop(&mut self) {
-        self.loader.done_with(&self.weight);
     }
 }

@@ -155,12 +155,12 @@ impl<T: Real, C: Codes> Job for Panel<'_, T, C> {
                 left = left.saturating_sub(C::PER_WORD);
                 scale
             };
-            if let Some(out) = out.first_chunk_mut::<{ WORDS * 8 }>().filter(|_| C::PER_WORD == 8) {
-                // Whole words of the most common format: loops of a known length, so that words stay in registers.
+            if out.len() == WORDS * C::PER_WORD {
+                // Loops of a known length, so that words stay in registers.
                 for q in 0..WORDS {
                     let scale = next();
-                    for i in 0..8 {
-                        put(C::scaled(C::value(words[q], i as u32), scale, all), &mut out[8 * q + i]);
+                    for i in 0..C::PER_WORD {
+                        put(C::scaled(C::value(words[q], i as u32), scale, all), &mut out[C::PER_WORD * q + i]);
                     }
                 }
                 continue;

@@ -28,14 +28,7 @@ const WIDER: usize = 4;
 /// Outputs that one task puts in place.
 const PLACED: usize = 1 << 17;
 
-/// `x w^T` for rows that lie anywhere: `[rows, n]`.
-pub(crate) fn matmul<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>) -> Vec<T> {
-    let mut out = vec![T::ZERO; x.len() * w.n()];
-    matmul_into(isa, x, w, &mut out, w.n(), 0);
-    out
-}
-
-/// As [`matmul`], into columns `first..first+n` of rows of `stride` values.
+/// `x w^T` for rows that lie anywhere, into columns `first..first+n` of rows of `stride` values, by all threads.
 pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T], stride: usize, first: usize) {
     assert!(x.iter().all(|row| row.len() == w.k()), "a row does not have the weight's {} inputs", w.k());
     let (m, threads) = (x.len(), rayon::current_num_threads());
@@ -59,7 +52,7 @@ pub(crate) fn matmul_into<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mu
     blocks.for_each(|(rows, out)| rows_here(isa, rows, w, 0..w.panels(), out, stride, first));
 }
 
-/// As [`matmul`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
+/// As [`matmul_into`], on the calling thread and into a buffer `[rows, n]`: for the inside of parallel loops.
 pub(crate) fn matmul_here<T: Real>(isa: Isa, x: &[&[T]], w: &Packed<T>, out: &mut [T]) {
     columns_here(isa, x, w, 0..w.panels(), out);
 }

@@ -43,6 +43,7 @@
 
 mod ceiling;
 mod elementary;
+mod factor;
 mod gemm;
 mod gemm_tiles;
 mod lines;
@@ -62,9 +63,11 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod weight;
+mod wide;
 
 pub use ceiling::ceiling;
-pub(crate) use gemm::{matmul, matmul_here, matmul_into};
+pub(crate) use factor::{Factor, matmul};
+pub(crate) use gemm::matmul_here;
 pub(crate) use map::{Function, Function2, map, zip_map};
 pub(crate) use mix::mix_rows;
 pub(crate) use packed::Packed;
@@ -79,6 +82,7 @@ pub(crate) use simd_vector::{Machine, Vector};
 pub(crate) use softmax::{PoolBuffers, SinkSoftmax, pool_slots};
 pub(crate) use stored::{Stored, Times, multiply_stored};
 pub use weight::Weight;
+pub(crate) use wide::multiply_wide;
 
 /// Version of the arithmetic on this page. It enters [`karat_seam::Path::identity`].
 pub const NUMERICS_VERSION: u32 = 1;

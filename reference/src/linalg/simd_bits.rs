@@ -4,10 +4,10 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m256, __m512, _mm256_add_epi32, _mm256_and_ps, _mm256_castps_pd, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_loadu_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_sllv_epi32,
-    _mm256_srlv_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_castpd_ps, _mm512_castpd256_pd512,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_insertf64x4, _mm512_loadu_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_ps,
-    _mm512_set1_epi32, _mm512_sllv_epi32, _mm512_srlv_epi32,
+    _mm256_loadu_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32,
+    _mm256_sllv_epi32, _mm256_srlv_epi32, _mm512_add_epi32, _mm512_and_si512, _mm512_castpd_ps, _mm512_castpd256_pd512,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_insertf64x4, _mm512_loadu_ps, _mm512_min_ps, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_sllv_epi32, _mm512_srlv_epi32,
 };
 
 use super::LANES;

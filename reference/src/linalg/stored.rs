@@ -21,10 +21,10 @@ pub(crate) trait Stored<T>: Sync {
 
 /// Bytes of panels that are decoded together and of their sums: they stay in the second cache while all rows pass. The more
 /// panels, the less often the rows come from farther away.
-const CACHED: usize = 1 << 18;
+pub(super) const CACHED: usize = 1 << 18;
 /// Most rows for which a weight is decoded once: a block of their values stays in the second cache too, and beyond this
 /// number decoding takes no time that counts.
-const ROWS: usize = 384;
+pub(super) const ROWS: usize = 384;
 
 /// A product with a stored weight: all of its outputs `[m,n]`.
 pub(crate) struct Times<'a, T> {
@@ -78,35 +78,41 @@ impl<T: Real> Group<'_, T> {
         let (m, k, first, stride) = (rows.len(), self.w.inputs(), self.outputs.start, self.stride);
         let panels = 0..self.outputs.len().div_ceil(LANES);
         if k <= 2 * K_BLOCK {
-            self.decode(0..k, block);
+            decode(self.isa, self.w, &self.outputs, 0..k, block);
             let product = Product { rows, w: block, panels, out, stride, first, buffers };
             return dispatch(self.isa, product);
         }
         buffers.sums.clear(panels.len() * m);
         for (i, k0) in (0..k).step_by(K_BLOCK).enumerate() {
-            self.decode(k0..k.min(k0 + K_BLOCK), block);
+            decode(self.isa, self.w, &self.outputs, k0..k.min(k0 + K_BLOCK), block);
             let x = Slab { data: &buffers.slab[i * m * K_BLOCK..][..m * K_BLOCK], m, first: 0 };
             dispatch(self.isa, Block { x, w: block, sums: &mut buffers.sums });
         }
         let place = Place { out, stride, first, start: 0, w: block };
         dispatch(self.isa, Round { sums: &buffers.sums, m, place });
     }
+}
 
-    /// Inputs `ks` of all of them as a weight of their own.
-    fn decode(&self, ks: Range<usize>, block: &mut Packed<T>) {
-        let data = block.reshape(self.outputs.len(), ks.len());
-        for (p, panel) in data.chunks_exact_mut(ks.len().max(1)).enumerate() {
-            let first = self.outputs.start + p * LANES;
-            self.w.panel(self.isa, first..self.outputs.end.min(first + LANES), ks.clone(), panel);
-        }
+/// Inputs `ks` of some outputs of a weight, as a weight of their own.
+pub(super) fn decode<T: Real>(
+    isa: Isa,
+    w: &dyn Stored<T>,
+    outputs: &Range<usize>,
+    ks: Range<usize>,
+    block: &mut Packed<T>,
+) {
+    let data = block.reshape(outputs.len(), ks.len());
+    for (p, panel) in data.chunks_exact_mut(ks.len().max(1)).enumerate() {
+        let first = outputs.start + p * LANES;
+        w.panel(isa, first..outputs.end.min(first + LANES), ks.clone(), panel);
     }
 }
 
 /// One block of inputs of some panels, added to the sums `[panels][m]`.
-struct Block<'a, T> {
-    x: Slab<'a, T>,
-    w: &'a Packed<T>,
-    sums: &'a mut [[f64; LANES]],
+pub(super) struct Block<'a, T> {
+    pub(super) x: Slab<'a, T>,
+    pub(super) w: &'a Packed<T>,
+    pub(super) sums: &'a mut [[f64; LANES]],
 }
 
 impl<T: Real> Job for Block<'_, T> {

@@ -305,6 +305,20 @@ fn weights_that_are_decoded_on_the_way_give_the_normative_bits() {
             for (out, want) in out.iter().zip(&want) {
                 assert_eq!(&out.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), want, "{isa:?} {m} {n} {k}");
             }
+            // By all threads, all outputs and some, between columns of others.
+            for (threads, outputs) in [(1, 0..n), (3, 0..n), (4, n / 3..n - n / 5)] {
+                let (stride, first) = (outputs.len() + 3, 2);
+                let mut out = vec![7.0; m * stride];
+                let pool = Pool::with_isa(threads, isa).unwrap();
+                pool.install(|| {
+                    multiply_wide(isa, &rows(&x, k), &stored[0], outputs.clone(), (&mut out, stride, first));
+                });
+                let right = |(i, v): (usize, &f32)| match (i % stride).checked_sub(first) {
+                    Some(j) if j < outputs.len() => v.to_bits() == want[0][i / stride * n + outputs.start + j],
+                    _ => *v == 7.0,
+                };
+                assert!(out.iter().enumerate().all(right), "{isa:?} {m} {n} {k}, {threads} threads, {outputs:?}");
+            }
             let packed = Packed::of_stored(isa, &stored[0], 0, n);
             assert!((0..packed.panels()).all(|p| packed.panel(p) == pack(&w[0], n, k).panel(p)), "{isa:?} {n} {k}");
         }

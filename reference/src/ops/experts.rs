@@ -15,7 +15,8 @@ use rayon::prelude::*;
 use super::swiglu::Swiglu;
 use super::{Ctx, rows};
 use crate::backend::{Backend, Matrix};
-use crate::linalg::{Packed, Real, Stored, Times, matmul, matmul_here, multiply_stored, zip_map};
+use crate::linalg::{Factor as _, Packed, Real, Stored, Times, matmul, matmul_here, multiply_stored, zip_map};
+use crate::linear::Linear;
 use crate::made::Made;
 
 mod there;
@@ -34,13 +35,13 @@ const BATCH_ROWS: usize = 8192;
 const AHEAD: usize = 16;
 
 /// w1, w3 and w2 of the shared expert.
-pub(crate) struct SharedWeights<T> {
+pub(crate) struct SharedWeights<'a, T> {
     /// `[I,D]` gate.
-    pub(crate) w1: Packed<T>,
+    pub(crate) w1: Linear<'a, T>,
     /// `[I,D]` up.
-    pub(crate) w3: Packed<T>,
+    pub(crate) w3: Linear<'a, T>,
     /// `[D,I]` down.
-    pub(crate) w2: Packed<T>,
+    pub(crate) w2: Linear<'a, T>,
 }
 
 /// A weight that is decoded while it is multiplied, or by a backend.
@@ -99,14 +100,14 @@ pub(crate) trait ExpertWeights<T>: Sync {
 /// many rows costs as much memory traffic as one that passes few.
 pub(crate) fn shared<'a, T: Real>(
     ctx: Ctx<'a>,
-    w: &'a SharedWeights<T>,
+    w: &'a SharedWeights<'_, T>,
     pieces: &'a [&'a [T]],
 ) -> impl Iterator<Item = Made<T>> + 'a {
     pieces.chunks(if ctx.backend.is_some() { 1 } else { TOGETHER }).flat_map(move |pieces| together(ctx, w, pieces))
 }
 
 /// The shared expert of some pieces.
-fn together<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<T>, pieces: &[&[T]]) -> Vec<Made<T>> {
+fn together<T: Real>(ctx: Ctx<'_>, w: &SharedWeights<'_, T>, pieces: &[&[T]]) -> Vec<Made<T>> {
     let (d, inner) = (ctx.config.hidden_size, w.w1.n());
     if let [x] = pieces {
         let there = ctx.values(|there| {

@@ -25,7 +25,7 @@ mod tests;
 use karat_model::{Config, Result as Done};
 
 use crate::backend::{Backend, Slot};
-use crate::linalg::{Isa, Packed, Real, matmul, matmul_into};
+use crate::linalg::{Factor, Isa, Real, matmul};
 use crate::made::Made;
 
 /// What every op needs to know.
@@ -78,7 +78,7 @@ pub(crate) fn rows<T>(x: &[T], width: usize) -> Vec<&[T]> {
 }
 
 /// A linear without bias: `[S,k] -> [S,n]`, `y = x w^T`.
-pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &Packed<T>) -> Made<T> {
+pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &impl Factor<T>) -> Made<T> {
     ctx.values(|there| there.linear(T::single(x), w.matrix())).unwrap_or_else(|| matmul(ctx.isa, &rows(x, k), w).into())
 }
 
@@ -86,13 +86,13 @@ pub(crate) fn linear<T: Real>(ctx: Ctx<'_>, x: &[T], k: usize, w: &Packed<T>) ->
 pub(crate) fn linear_into<T: Real>(
     ctx: Ctx<'_>,
     x: &[&[T]],
-    w: &Packed<T>,
+    w: &impl Factor<T>,
     out: &mut [T],
     stride: usize,
     first: usize,
 ) {
     let Some(y) = ctx.values::<T>(|there| there.linear(T::single(&x.concat()), w.matrix())) else {
-        return matmul_into(ctx.isa, x, w, out, stride, first);
+        return w.multiply_into(ctx.isa, x, out, stride, first);
     };
     for (row, y) in out.chunks_exact_mut(stride).zip(y.chunks_exact(w.n().max(1))) {
         row[first..first + w.n()].copy_from_slice(y);

@@ -5,11 +5,12 @@
 
 use super::rope::Angles;
 use super::{Ctx, linear, linear_into};
-use crate::linalg::{Packed, Real};
+use crate::linalg::Real;
+use crate::linear::Linear;
 use crate::made::Made;
 
 /// o `[S,H,hd]` to oa `[S,G*o_lora]`; `wo_a` holds one weight `[o_lora, H/G*hd]` a group.
-pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, mut o: Made<T>, wo_a: &[Packed<T>], angles: &Angles<T>) -> Vec<T> {
+pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, mut o: Made<T>, wo_a: &[Linear<'_, T>], angles: &Angles<T>) -> Vec<T> {
     let (hd, width) = (ctx.config.head_dim, ctx.config.num_attention_heads * ctx.config.head_dim);
     angles.rotate_rows(ctx, &mut o, (ctx.config.num_attention_heads, hd), true);
     let (group, rank) = (width / wo_a.len(), ctx.config.o_lora_rank);
@@ -23,6 +24,6 @@ pub(crate) fn output_down<T: Real>(ctx: Ctx<'_>, mut o: Made<T>, wo_a: &[Packed<
 }
 
 /// oa `[S,G*o_lora]` to `[S,D]`.
-pub(crate) fn output_up<T: Real>(ctx: Ctx<'_>, oa: &[T], wo_b: &Packed<T>) -> Made<T> {
+pub(crate) fn output_up<T: Real>(ctx: Ctx<'_>, oa: &[T], wo_b: &Linear<'_, T>) -> Made<T> {
     linear(ctx, oa, ctx.config.o_groups * ctx.config.o_lora_rank, wo_b)
 }

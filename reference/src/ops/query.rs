@@ -7,6 +7,7 @@ use super::rms_norm::{rms_norm, rms_scale};
 use super::rope::Angles;
 use super::{Ctx, linear};
 use crate::linalg::{Packed, Real};
+use crate::linear::Linear;
 use crate::made::Made;
 
 /// x `[S,D]` to qr `[S,R]`.
@@ -16,7 +17,7 @@ pub(crate) fn query_down<T: Real>(ctx: Ctx<'_>, x: &[T], wq_a: &Packed<T>, q_nor
 }
 
 /// qr `[S,R]` to q `[S,H,hd]`, normed and roped.
-pub(crate) fn query_up<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Packed<T>, angles: &Angles<T>) -> Made<T> {
+pub(crate) fn query_up<T: Real>(ctx: Ctx<'_>, qr: &[T], wq_b: &Linear<'_, T>, angles: &Angles<T>) -> Made<T> {
     let (heads, hd) = (ctx.config.num_attention_heads, ctx.config.head_dim);
     let mut q = linear(ctx, qr, ctx.config.q_lora_rank, wq_b);
     rms_scale(ctx, &mut q, hd, ctx.config.rms_norm_eps);

@@ -10,6 +10,7 @@ use super::rope::{Angles, Rope};
 use super::select::{select, top_k};
 use super::swiglu::swiglu;
 use super::*;
+use crate::linalg::Packed;
 use crate::state::CompressorState;
 
 fn config() -> Config {
@@ -240,11 +241,13 @@ fn an_expert_is_decoded_once_however_many_lanes_choose_it() {
 #[test]
 fn the_shared_expert_follows_its_formula_in_any_pieces() {
     use super::experts::{SharedWeights, shared};
+    use crate::linear::Linear;
     let config = config();
     let wave = |n: usize, step: f64| (0..n).map(|i| 3.0 * (i as f64 * step).sin()).collect::<Vec<f64>>();
     let [w1, w3, w2] = [0.7, 1.3, 0.4].map(|step| wave(16, step));
     let pack = |w: &[f64]| Packed::from_rows(4, 4, |i, out| out.copy_from_slice(&w[i * 4..(i + 1) * 4]));
-    let weights = SharedWeights { w1: pack(&w1), w3: pack(&w3), w2: pack(&w2) };
+    let weights =
+        SharedWeights { w1: Linear::Packed(pack(&w1)), w3: Linear::Packed(pack(&w3)), w2: Linear::Packed(pack(&w2)) };
     // More pieces than go together, of 1, 2 and 3 rows, in turn.
     let pieces: Vec<Vec<f64>> = (0..20).map(|i| wave((i % 3 + 1) * 4, 0.9 + i as f64 * 0.01)).collect();
     let x: Vec<&[f64]> = pieces.iter().map(|x| &**x).collect();
