@@ -330,7 +330,7 @@ fn main() -> Result<()> {
 
 fn run(args: &[String]) -> Result<()> {
     // As the program does.
-    karat_model::checkpoint::share_arenas();
+    karat_model::checkpoint::tune_allocator();
     let [dir, shape, layers, tokens, rest @ ..] = args else {
         return Err("usage: real_shape DIR flash|flash:EXPERTS|narrow LAYERS TOKENS [THREADS [ops|hold]]".into());
     };

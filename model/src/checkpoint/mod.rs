@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
 use pages::Users;
-pub use pages::{Pages, share_arenas};
+pub use pages::{Pages, tune_allocator};
 use store::Store;
 pub use structure::{Check, Finding, Severity};
 

@@ -22,10 +22,11 @@ pub struct Pages<'a> {
     block: String,
 }
 
-/// Bounds what the C library's allocator keeps for its threads, by the processors of this machine; for a program to call before it
-/// starts threads. Only glibc has such arenas; `MALLOC_ARENA_MAX` in the environment goes before it.
-pub fn share_arenas() {
-    super::source::few_arenas(std::thread::available_parallelism().map_or(1, usize::from));
+/// Has the C library's allocator keep little for each thread, by the processors of this machine, and use freed memory again in
+/// place of giving it back; for a program to call before it starts threads. Only glibc is asked; `MALLOC_ARENA_MAX`,
+/// `MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_` and `GLIBC_TUNABLES` in the environment go before it.
+pub fn tune_allocator() {
+    super::source::tune_allocator(std::thread::available_parallelism().map_or(1, usize::from));
 }
 
 impl Checkpoint {
