@@ -281,5 +281,5 @@ pub(crate) fn fused_of(key: &str) -> Option<(String, usize, &str)> {
     let (prefix, rest) = key.split_once(".ffn.experts.")?;
     let (number, matrix) = rest.split_once('.')?;
     let fused = if matrix == "w2" { FUSED_DOWN } else { FUSED_GATE_UP };
-    Some((format!("{prefix}.ffn.experts.{fused}"), decimal(number)?, matrix))
+    Some(([prefix, ".ffn.experts.", fused].concat(), decimal(number)?, matrix))
 }
