@@ -65,7 +65,7 @@ pub(crate) fn listed<'a, T, R>(memory: &mut List<T>, f: impl FnOnce(&mut Vec<&'a
 /// The same list without its rows. The standard library collects into the memory of the list that it goes through.
 fn emptied<'b, T>(mut list: Vec<&[T]>) -> Vec<&'b [T]> {
     list.clear();
-    list.into_iter().filter_map(|_| None).collect()
+    list.into_iter().map_while(|_| None).collect()
 }
 
 #[cfg(test)]

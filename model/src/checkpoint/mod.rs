@@ -20,8 +20,9 @@ use std::sync::{Arc, OnceLock};
 
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
+pub use pages::Pages;
 use pages::Users;
-pub use pages::{Pages, tune_allocator};
+pub use source::tune_allocator;
 use store::Store;
 pub use structure::{Check, Finding, Severity};
 

@@ -21,13 +21,6 @@ pub struct Pages<'a> {
     block: String,
 }
 
-/// Has the C library's allocator keep little for each thread, by the processors of this machine, and use freed memory again in
-/// place of giving it back; for a program to call before it starts threads. Only glibc is asked; `MALLOC_ARENA_MAX`,
-/// `MALLOC_MMAP_THRESHOLD_`, `MALLOC_TRIM_THRESHOLD_` and `GLIBC_TUNABLES` in the environment go before it.
-pub fn tune_allocator() {
-    super::source::tune_allocator(std::thread::available_parallelism().map_or(1, usize::from));
-}
-
 impl Checkpoint {
     /// Marks the block `layers.N` or `mtp.N` as in use until the guard is dropped.
     pub fn pages(&self, block: &str) -> Pages<'_> {

@@ -161,20 +161,20 @@ impl<'a> Decoder<'a> {
                     }
                 }
             }
-            Encoding::Mxfp4 => self.fp4_row(bytes, out, scales, 32, |v| v),
-            Encoding::Nvfp4 => self.fp4_row(bytes, out, scales, 16, |v| v * self.global),
+            Encoding::Mxfp4 => fp4_row(bytes, out, scales, 32, |v| v),
+            Encoding::Nvfp4 => fp4_row(bytes, out, scales, 16, |v| v * self.global),
         }
     }
+}
 
-    fn fp4_row<T: Real>(&self, bytes: &[u8], out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
-        let values = &*E2M1;
-        for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
-            for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
-                let [even, odd] = values[usize::from(byte)];
-                pair[0] = T::of_f32(of_all(even * scale));
-                if let Some(slot) = pair.get_mut(1) {
-                    *slot = T::of_f32(of_all(odd * scale));
-                }
+fn fp4_row<T: Real>(bytes: &[u8], out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
+    let values = &*E2M1;
+    for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
+        for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
+            let [even, odd] = values[usize::from(byte)];
+            pair[0] = T::of_f32(of_all(even * scale));
+            if let Some(slot) = pair.get_mut(1) {
+                *slot = T::of_f32(of_all(odd * scale));
             }
         }
     }

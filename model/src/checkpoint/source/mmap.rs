@@ -52,11 +52,12 @@ pub(super) fn fetch(map: &Mmap, range: &Range<usize>) {
     let _ = (map, range);
 }
 
-/// Has the C library's allocator serve `processors` processors from one arena for each eight of them, and keep what is freed.
-/// Each arena keeps the most that it ever held, and which thread holds the most changes from layer to layer: with an arena a
-/// thread, memory grows with depth until all of them have held it. What goes back to the system comes again page by page with
-/// the next op, whose tensors are as large. Whoever set a number in the environment keeps it; other systems have no arenas.
-pub(crate) fn tune_allocator(processors: usize) {
+/// Has the C library's allocator serve all threads from one arena, and keep what is freed. Each arena keeps the most that it ever
+/// held, and which thread holds the most changes from layer to layer: with an arena a thread, memory grows with depth until all of
+/// them have held it. What goes back to the system comes again page by page with the next op, whose tensors are as large. For a
+/// program to call before it starts threads. Only glibc is asked, and `MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
+/// `MALLOC_TRIM_THRESHOLD_` and `GLIBC_TUNABLES` in the environment go before it.
+pub fn tune_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let tunables = std::env::var_os("GLIBC_TUNABLES").unwrap_or_default().to_string_lossy().into_owned();
@@ -66,14 +67,11 @@ pub(crate) fn tune_allocator(processors: usize) {
             // exist stay.
             is_set || unsafe { libc::mallopt(parameter, value) } != 0
         };
-        let arenas = i32::try_from(processors.div_ceil(8).max(1)).unwrap_or(i32::MAX);
-        set("MALLOC_ARENA_MAX", "arena_max", libc::M_ARENA_MAX, arenas);
+        set("MALLOC_ARENA_MAX", "arena_max", libc::M_ARENA_MAX, 1);
         // No tensor is a mapping of its own; some versions of glibc allow 32 MiB at most. -1 is the largest size.
         let mapped = |from| set("MALLOC_MMAP_THRESHOLD_", "mmap_threshold", libc::M_MMAP_THRESHOLD, from);
         if mapped(-1) || mapped(32 << 20) {
             set("MALLOC_TRIM_THRESHOLD_", "trim_threshold", libc::M_TRIM_THRESHOLD, -1);
         }
     }
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let _ = processors;
 }
