@@ -29,7 +29,7 @@ use crate::failure::Failure;
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
-    karat_model::checkpoint::share_arenas();
+    karat_model::checkpoint::tune_allocator();
     panic::set_hook(Box::new(|info| {
         if let Ok(mut said) = PANIC.lock() {
             said.clear();

@@ -46,7 +46,7 @@ impl Visitor for Looks {
 
 fn main() -> Result<()> {
     // As the program does.
-    karat_model::checkpoint::share_arenas();
+    karat_model::checkpoint::tune_allocator();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {

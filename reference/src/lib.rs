@@ -11,6 +11,7 @@ mod eye;
 mod golden;
 mod layer;
 mod layer_op;
+mod lent;
 pub mod linalg;
 mod linear;
 mod made;

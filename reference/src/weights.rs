@@ -60,7 +60,7 @@ impl<'a> Loader<'a> {
     }
 
     fn name(&self, name: &str) -> String {
-        if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
+        if self.prefix.is_empty() { name.to_string() } else { [&self.prefix, ".", name].concat() }
     }
 
     fn config(&self) -> &'a Config {

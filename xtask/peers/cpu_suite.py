@@ -3,7 +3,7 @@
 
 capture: golden with capture off, with sketches, with whole dumps, by turns, at 512 and 2,048 tokens, on 2 threads and on all.
 dumps: a dump of ready tensors beside plain writes and torch.save.
-depth: the most memory of 12 and of 48 layers, and their seconds, with the program's own number of arenas, glibc's and one.
+depth: the most memory of 12 and of 48 layers, and their seconds, with the program's one arena, with two and with glibc's number.
 shape: a CSA, an HCA and another CSA layer of DeepSeek-V4-Flash's shapes, op by op, at 2,048 and 8,192 tokens.
 
 Each part ends within 90 s (shape writes 11 GB first: 150 s) and leaves OUT/PART.txt. Traces and layers lie in a temporary folder of OUT.
@@ -58,7 +58,7 @@ def depth(run):
     folders = {layers: os.path.join(run.folder, str(layers)) for layers in (12, 48)}
     for layers, folder in folders.items():
         run("real_shape", folder, "narrow", layers, 0, quiet=True)
-    arenas = {"one for eight processors": {}, "glibc's number": {"MALLOC_ARENA_MAX": str(8 * CORES)}, "one": {"MALLOC_ARENA_MAX": "1"}}
+    arenas = {"one, the program's own": {}, "two": {"MALLOC_ARENA_MAX": "2"}, "glibc's number": {"MALLOC_ARENA_MAX": str(8 * CORES)}}
     found = {(name, layers): [] for name in arenas for layers in folders}
     for _ in range(5):
         for name, env in arenas.items():

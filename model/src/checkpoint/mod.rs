@@ -20,8 +20,9 @@ use std::sync::{Arc, OnceLock};
 
 pub use inventory::{Expected, Role, Storage, expected_tensors};
 pub use names::to_transformers;
+pub use pages::Pages;
 use pages::Users;
-pub use pages::{Pages, share_arenas};
+pub use source::tune_allocator;
 use store::Store;
 pub use structure::{Check, Finding, Severity};
 
@@ -125,7 +126,8 @@ pub struct Weight<'a> {
 /// A model on disk (or in memory): config, tensors, tokenizer, encoder texts.
 pub struct Checkpoint {
     store: Store,
-    expected: Vec<Expected>,
+    /// Made when somebody asks for it.
+    inventory: OnceLock<Vec<Expected>>,
     weights: OnceLock<[u8; 32]>,
     users: Users,
 }
@@ -148,10 +150,12 @@ impl Checkpoint {
         Self::of(Store::from_memory(label, files)?)
     }
 
-    fn of(store: Store) -> Result<Self> {
+    fn of(mut store: Store) -> Result<Self> {
         let expected = structure::require(&store)?;
         structure::require_ids(&store, &expected)?;
-        Ok(Self { store, expected, weights: OnceLock::new(), users: Users::default() })
+        // Checked, and as long as the table of tensors.
+        store.layout.map = None;
+        Ok(Self { store, inventory: OnceLock::new(), weights: OnceLock::new(), users: Users::default() })
     }
 
     /// The config.
@@ -166,17 +170,13 @@ impl Checkpoint {
 
     /// Every tensor of the model in canonical order; all of them are there.
     pub fn inventory(&self) -> &[Expected] {
-        &self.expected
+        self.inventory.get_or_init(|| expected_tensors(self.config()))
     }
 
     /// Every stored tensor as file, dtype on disk and bytes, in file order.
     pub fn stored(&self) -> impl Iterator<Item = (&str, String, u64)> {
         let store = &self.store;
-        store
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(id, s)| (store.file(id), s.entry.stored.to_string(), s.entry.range.len() as u64))
+        store.entries.iter().enumerate().map(|(id, s)| (store.file(id), s.dtype.to_string(), s.range.len() as u64))
     }
 
     /// A side file (`tokenizer.json`, `encoding.json`, `config.json`), if the model has it.
@@ -216,7 +216,7 @@ impl Checkpoint {
     pub fn weights_sha256(&self) -> [u8; 32] {
         *self.weights.get_or_init(|| {
             // Opening resolved every tensor of the inventory, so none can fail now.
-            hash::weights(&self.store, &self.expected).unwrap_or_default()
+            hash::weights(&self.store, &expected_tensors(self.config())).unwrap_or_default()
         })
     }
 }
@@ -225,7 +225,7 @@ impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("label", &self.label())
-            .field("tensors", &self.expected.len())
+            .field("tensors", &self.inventory().len())
             .finish_non_exhaustive()
     }
 }

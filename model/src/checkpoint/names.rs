@@ -20,23 +20,34 @@ pub(crate) enum Part {
 }
 
 /// The place a stored tensor fills.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Slot {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot<K = String> {
     /// Canonical name without `.weight`.
-    pub(crate) key: String,
+    pub(crate) key: K,
     /// Part of it.
     pub(crate) part: Part,
 }
 
 /// What a name on disk means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum Meaning<K = String> {
     /// Part of the model.
-    Slot(Slot),
+    Slot(Slot<K>),
     /// Known and not needed; the reason.
     Skip(&'static str),
     /// Not a name of this architecture.
     Unknown,
+}
+
+impl<K> Meaning<K> {
+    /// The same with its key in another form.
+    pub(crate) fn map_key<L>(self, form: impl FnOnce(K) -> L) -> Meaning<L> {
+        match self {
+            Self::Slot(Slot { key, part }) => Meaning::Slot(Slot { key: form(key), part }),
+            Self::Skip(why) => Meaning::Skip(why),
+            Self::Unknown => Meaning::Unknown,
+        }
+    }
 }
 
 /// Fused expert tensors of transformers, as keys under `ffn.experts`.
@@ -281,5 +292,5 @@ pub(crate) fn fused_of(key: &str) -> Option<(String, usize, &str)> {
     let (prefix, rest) = key.split_once(".ffn.experts.")?;
     let (number, matrix) = rest.split_once('.')?;
     let fused = if matrix == "w2" { FUSED_DOWN } else { FUSED_GATE_UP };
-    Some((format!("{prefix}.ffn.experts.{fused}"), decimal(number)?, matrix))
+    Some(([prefix, ".ffn.experts.", fused].concat(), decimal(number)?, matrix))
 }

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::Checkpoint;
-use super::names::Meaning;
 use super::store::{Id, Store};
 
 /// Bytes of a block that are worth reading ahead.
@@ -20,12 +19,6 @@ pub(super) type Users = Mutex<BTreeMap<String, usize>>;
 pub struct Pages<'a> {
     checkpoint: &'a Checkpoint,
     block: String,
-}
-
-/// Bounds what the C library's allocator keeps for its threads, by the processors of this machine; for a program to call before it
-/// starts threads. Only glibc has such arenas; `MALLOC_ARENA_MAX` in the environment goes before it.
-pub fn share_arenas() {
-    super::source::few_arenas(std::thread::available_parallelism().map_or(1, usize::from));
 }
 
 impl Checkpoint {
@@ -89,8 +82,7 @@ pub(super) fn give_back(store: &Store, ids: impl IntoIterator<Item = Id>) {
 /// Tensors under a prefix.
 fn of_block<'s>(store: &'s Store, block: &'s str) -> impl Iterator<Item = Id> + 's {
     let is_in = move |key: &str| key.strip_prefix(block).is_some_and(|rest| rest.starts_with('.'));
-    let all = store.entries.iter().enumerate();
-    all.filter(move |(_, s)| matches!(&s.meaning, Meaning::Slot(slot) if is_in(&slot.key))).map(|(id, _)| id)
+    (0..store.entries.len()).filter(move |&id| store.slot(id).is_some_and(|(key, _)| is_in(key)))
 }
 
 /// Their bytes by file: ranges in ascending order, joined where they touch, so that few pages are cut.
@@ -98,7 +90,7 @@ fn spans(store: &Store, ids: impl IntoIterator<Item = Id>) -> BTreeMap<usize, Ve
     let mut spans: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
     for id in ids {
         let stored = &store.entries[id];
-        spans.entry(stored.shard).or_default().push(stored.entry.range.clone());
+        spans.entry(stored.shard).or_default().push(stored.range.clone());
     }
     for ranges in spans.values_mut() {
         ranges.sort_by_key(|range| range.start);

@@ -19,10 +19,10 @@ impl Store {
     /// A plain tensor; `key` without `.weight`.
     pub(crate) fn tensor(&self, key: &str) -> Result<(RawTensor<'_>, Id)> {
         let id = self.find(key, Part::Value).ok_or_else(|| self.missing(key))?;
-        let e = &self.entries[id].entry;
+        let e = &self.entries[id];
         let dtype =
-            plain_dtype(e.stored).ok_or_else(|| self.dtype(id, e.stored, "F8_E4M3, I8, U8, BF16, F32, I64 or I32"))?;
-        Ok((RawTensor { name: e.name.clone(), dtype, shape: e.shape.clone(), bytes: self.bytes(id) }, id))
+            plain_dtype(e.dtype).ok_or_else(|| self.dtype(id, e.dtype, "F8_E4M3, I8, U8, BF16, F32, I64 or I32"))?;
+        Ok((RawTensor { name: self.name(id).to_string(), dtype, shape: e.shape.to_vec(), bytes: self.bytes(id) }, id))
     }
 
     /// A linear's weight and the stored tensors it is made of.
@@ -57,7 +57,7 @@ impl Store {
                 .expected(format!("{key}.weight_scale_2"))
                 .hint("compressed-tensors stores the inverse under another name: convert it, don't rename it"));
         }
-        let data = RawTensor { name: self.name(data.id), dtype, shape: data.shape, bytes: data.bytes };
+        let data = RawTensor { name: self.name(data.id).to_string(), dtype, shape: data.shape, bytes: data.bytes };
         let weight =
             Weight { name: key.to_string(), rows: stored_rows, cols, encoding, data, scale, global_scale, input_scale };
         Ok((weight, ids))
@@ -120,7 +120,7 @@ impl Store {
             Stored::BF16 => Dtype::Bf16,
             _ => Dtype::F8E8M0,
         };
-        Ok(Some(RawTensor { name: self.name(scale.id), dtype, shape: scale.shape, bytes: scale.bytes }))
+        Ok(Some(RawTensor { name: self.name(scale.id).to_string(), dtype, shape: scale.shape, bytes: scale.bytes }))
     }
 
     /// One of NVFP4's two F32 scalars.
@@ -138,19 +138,19 @@ impl Store {
         if p.shape.iter().product::<usize>() != 1 {
             return Err(self.shape(p.id, "one number", &p.shape));
         }
-        Ok(Some(RawTensor { name: self.name(p.id), dtype: Dtype::F32, shape: p.shape, bytes: p.bytes }))
+        Ok(Some(RawTensor { name: self.name(p.id).to_string(), dtype: Dtype::F32, shape: p.shape, bytes: p.bytes }))
     }
 
     /// The stored tensor of a slot; for an expert's matrix also its part of a fused tensor
     /// (`gate_up_proj [E,2I,D]`: rows of w1, then of w3; `down_proj [E,D,I]`).
     fn piece(&self, key: &str, part: Part) -> Result<Option<Piece<'_>>> {
         if let Some(id) = self.find(key, part) {
-            let e = &self.entries[id].entry;
-            return Ok(Some(Piece { id, dtype: e.stored, shape: e.shape.clone(), bytes: self.bytes(id) }));
+            let e = &self.entries[id];
+            return Ok(Some(Piece { id, dtype: e.dtype, shape: e.shape.to_vec(), bytes: self.bytes(id) }));
         }
         let Some((fused, expert, matrix)) = fused_of(key) else { return Ok(None) };
         let Some(id) = self.find(&fused, part) else { return Ok(None) };
-        let e = &self.entries[id].entry;
+        let e = &self.entries[id];
         let [experts, rows, cols] = e.shape[..] else {
             return Err(self.shape(id, "three axes: experts, rows, columns", &e.shape));
         };
@@ -167,24 +167,20 @@ impl Store {
         // Whole bytes: every dtype here has 8 bits or more, and the header's check fixed the length.
         let size = all.len() / (experts * halves);
         let at = (expert * halves + usize::from(matrix == "w3")) * size;
-        Ok(Some(Piece { id, dtype: e.stored, shape: vec![rows, cols], bytes: &all[at..at + size] }))
+        Ok(Some(Piece { id, dtype: e.dtype, shape: vec![rows, cols], bytes: &all[at..at + size] }))
     }
 
     /// For FP8 in blocks, w1 and w3 of a fused tensor can be told apart only where no block spans both.
     fn blocks_split(&self, fused: &str, halves: usize) -> bool {
         let Some(id) = self.find(fused, Part::Value) else { return true };
-        let e = &self.entries[id].entry;
+        let e = &self.entries[id];
         let block = self.config.weight_block_size[0];
-        halves == 1 || e.stored != Stored::F8_E4M3 || e.shape.get(1).is_some_and(|r| (r / 2).is_multiple_of(block))
+        halves == 1 || e.dtype != Stored::F8_E4M3 || e.shape.get(1).is_some_and(|r| (r / 2).is_multiple_of(block))
     }
 
     /// File and name of a stored tensor, for messages.
     pub(crate) fn place(&self, id: Id) -> String {
-        format!("{}: tensor {}", self.file(id), self.entries[id].entry.name)
-    }
-
-    fn name(&self, id: Id) -> String {
-        self.entries[id].entry.name.clone()
+        format!("{}: tensor {}", self.file(id), self.name(id))
     }
 
     pub(crate) fn missing(&self, key: &str) -> Error {

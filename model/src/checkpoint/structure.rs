@@ -116,7 +116,7 @@ fn one(store: &Store, e: &Expected) -> std::result::Result<Vec<Id>, (Check, Erro
         return Ok(ids);
     }
     let (t, id) = store.tensor(&e.name).map_err(missing)?;
-    let stored = store.entries[id].entry.stored;
+    let stored = store.entries[id].dtype;
     let (allowed, names): (&[Stored], &str) = match e.role {
         Role::Ids => (&[Stored::I64, Stored::I32], "I64 or I32"),
         _ => (&[Stored::F32, Stored::BF16], "F32 or BF16"),
@@ -180,32 +180,32 @@ fn doubles(store: &Store, out: &mut Vec<Finding>) {
             .expected("one")
             .found(format!("also {}", store.place(first)))
             .hint("delete stale shards, or the second naming");
-        out.push(Finding::new(Severity::Error, Check::Duplicate, &store.entries[later].entry.name, error));
+        out.push(Finding::new(Severity::Error, Check::Duplicate, store.name(later), error));
     }
     // A fused tensor beside the single experts it would hold.
-    for stored in &store.entries {
-        if let Meaning::Slot(slot) = &stored.meaning
-            && let Some((fused, _, _)) = fused_of(&slot.key)
-            && let Some(other) = store.find(&fused, slot.part)
+    for id in 0..store.entries.len() {
+        if let Some((key, part)) = store.slot(id)
+            && let Some((fused, _, _)) = fused_of(key)
+            && let Some(other) = store.find(&fused, part)
         {
             let error = Error::input("an expert's matrix both alone and in a fused tensor")
-                .at(&stored.entry.name)
+                .at(store.name(id))
                 .expected("one of them")
                 .found(format!("also {}", store.place(other)));
-            out.push(Finding::new(Severity::Error, Check::Duplicate, &stored.entry.name, error));
+            out.push(Finding::new(Severity::Error, Check::Duplicate, store.name(id), error));
         }
     }
 }
 
 fn unused(store: &Store, used: &HashSet<Id>, out: &mut Vec<Finding>) {
     let doubled: HashSet<Id> = store.doubles.iter().map(|d| d.1).collect();
-    for (id, stored) in store.entries.iter().enumerate() {
+    for id in 0..store.entries.len() {
         if used.contains(&id) || doubled.contains(&id) {
             continue;
         }
-        let name = &stored.entry.name;
-        let (severity, hint) = match &stored.meaning {
-            Meaning::Skip(why) => (Severity::Note, *why),
+        let name = store.name(id);
+        let (severity, hint) = match store.meaning(id) {
+            Meaning::Skip(why) => (Severity::Note, why),
             _ if name.contains("mtp.") => {
                 (Severity::Warning, "num_nextn_predict_layers declares fewer MTP blocks: it is skipped")
             }
@@ -250,11 +250,11 @@ fn index(store: &Store, out: &mut Vec<Finding>) {
     }
     let Some(map) = &store.layout.map else { return };
     let mut seen = HashSet::new();
-    for (id, stored) in store.entries.iter().enumerate() {
-        let name = &stored.entry.name;
+    for id in 0..store.entries.len() {
+        let name = store.name(id);
         match map.get(name) {
             Some(file) if file == store.file(id) => {
-                seen.insert(name.as_str());
+                seen.insert(name);
             }
             Some(file) => {
                 // A double is reported as such; here only a tensor that lies in one wrong file matters.
@@ -264,7 +264,7 @@ fn index(store: &Store, out: &mut Vec<Finding>) {
                     .found(store.file(id))
                     .hint("the index belongs to another sharding: write it again");
                 out.push(Finding::new(Severity::Error, Check::Index, name, error));
-                seen.insert(name.as_str());
+                seen.insert(name);
             }
             None => {
                 let error = Error::input("tensor is not in the index")
@@ -283,7 +283,7 @@ fn index(store: &Store, out: &mut Vec<Finding>) {
             out.push(Finding::new(Severity::Error, Check::Index, name, error));
         }
     }
-    let total: u64 = store.entries.iter().map(|s| s.entry.range.len() as u64).sum();
+    let total: u64 = store.entries.iter().map(|s| s.range.len() as u64).sum();
     if let Some(said) = store.layout.total_size
         && said != total
     {

@@ -108,7 +108,7 @@ fn report(store: &Store, progress: Progress<'_>) -> Report {
     Report {
         label: store.label.clone(),
         tensors: store.entries.len(),
-        bytes: store.entries.iter().map(|s| s.entry.range.len() as u64).sum(),
+        bytes: store.entries.iter().map(|s| s.range.len() as u64).sum(),
         expected: expected.len(),
         findings,
     }

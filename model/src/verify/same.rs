@@ -23,18 +23,18 @@ pub(super) fn bytes(store: &Store) -> Vec<Finding> {
         }
     }
     let is_copy = |id: &Id| {
-        let name = &store.entries[*id].entry.name;
+        let name = store.name(*id);
         name.contains("embed") || name.contains("head.weight")
     };
     let mut groups: Vec<Vec<Id>> = groups.into_values().filter(|g| g.len() > 1 && !g.iter().all(is_copy)).collect();
     groups.sort();
     let finding = |group: Vec<Id>| {
-        let others: Vec<&str> = group[1..].iter().map(|id| store.entries[*id].entry.name.as_str()).collect();
+        let others: Vec<&str> = group[1..].iter().map(|id| store.name(*id)).collect();
         let error = Error::input("the same bytes as another tensor")
             .at(store.place(group[0]))
             .found(format!("also {}", others.join(", ")))
             .hint("was one of them read from the other's place?");
-        Finding::new(Severity::Warning, Check::Numbers, &store.entries[group[0]].entry.name, error)
+        Finding::new(Severity::Warning, Check::Numbers, store.name(group[0]), error)
     };
     groups.into_iter().map(finding).collect()
 }

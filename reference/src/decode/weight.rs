@@ -6,6 +6,7 @@
 //! All products are f32; they are exact except with F32 scales, where they round once. Source: spec section 4.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use karat_model::checkpoint::{Dtype, Encoding, RawTensor, Weight};
 use karat_model::{Error, Result};
@@ -23,6 +24,11 @@ pub fn nvfp4_value(code: u8, scale: u8, global: f32) -> f32 {
     (e2m1(code) * e4m3(scale)) * global
 }
 
+static E4M3: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|code| e4m3(code as u8)));
+/// Both values of a byte, the low nibble first.
+static E2M1: LazyLock<[[f32; 2]; 256]> =
+    LazyLock::new(|| std::array::from_fn(|byte| [e2m1(byte as u8), e2m1(byte as u8 >> 4)]));
+
 /// Decodes the rows of one weight.
 pub struct Decoder<'a> {
     pub(super) weight: Weight<'a>,
@@ -30,23 +36,12 @@ pub struct Decoder<'a> {
     scales: Vec<f32>,
     scale_columns: usize,
     pub(super) global: f32,
-    e4m3: [f32; 256],
-    /// Both values of a byte, the low nibble first.
-    e2m1: [[f32; 2]; 256],
 }
 
 impl<'a> Decoder<'a> {
     /// Checks that the bytes are as many as the shapes say and decodes the scales.
     pub fn new(weight: Weight<'a>) -> Result<Self> {
         let (rows, cols) = (weight.rows, weight.cols);
-        let mut e4m3_table = [0f32; 256];
-        for (code, value) in e4m3_table.iter_mut().enumerate() {
-            *value = e4m3(code as u8);
-        }
-        let mut e2m1_table = [[0f32; 2]; 256];
-        for (byte, pair) in e2m1_table.iter_mut().enumerate() {
-            *pair = [e2m1(byte as u8), e2m1(byte as u8 >> 4)];
-        }
         let (data_bytes, scale_shape) = match weight.encoding {
             Encoding::Plain => (rows * cols * width(&weight.data)?, None),
             Encoding::Fp8Block { block: [r, c] } => (rows * cols, Some((rows.div_ceil(r), cols.div_ceil(c)))),
@@ -71,7 +66,7 @@ impl<'a> Decoder<'a> {
             None => 1.0,
         };
         let scale_columns = scale_shape.map_or(0, |s| s.1);
-        Ok(Self { weight, scales, scale_columns, global, e4m3: e4m3_table, e2m1: e2m1_table })
+        Ok(Self { weight, scales, scale_columns, global })
     }
 
     /// Output features.
@@ -114,8 +109,9 @@ impl<'a> Decoder<'a> {
 
     /// The lowest of some rows with a value that is NaN or infinite.
     pub(crate) fn bad_row(&self, rows: Range<usize>) -> Option<usize> {
-        let mut row = vec![0f32; self.weight.cols];
+        let mut row = Vec::new();
         rows.filter(|&n| !self.is_surely_finite(n)).find(|&n| {
+            row.resize(self.weight.cols, 0f32);
             self.row(n, &mut row);
             !row.iter().all(|v| v.is_finite())
         })
@@ -158,25 +154,27 @@ impl<'a> Decoder<'a> {
                 }
             }
             Encoding::Fp8Block { block: [_, c] } => {
+                let values = &*E4M3;
                 for ((out, codes), scale) in out.chunks_mut(c).zip(bytes.chunks(c)).zip(scales) {
                     for (v, &code) in out.iter_mut().zip(codes) {
-                        *v = T::of_f32(self.e4m3[usize::from(code)] * scale);
+                        *v = T::of_f32(values[usize::from(code)] * scale);
                     }
                 }
             }
-            Encoding::Mxfp4 => self.fp4_row(bytes, out, scales, 32, |v| v),
-            Encoding::Nvfp4 => self.fp4_row(bytes, out, scales, 16, |v| v * self.global),
+            Encoding::Mxfp4 => fp4_row(bytes, out, scales, 32, |v| v),
+            Encoding::Nvfp4 => fp4_row(bytes, out, scales, 16, |v| v * self.global),
         }
     }
+}
 
-    fn fp4_row<T: Real>(&self, bytes: &[u8], out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
-        for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
-            for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
-                let [even, odd] = self.e2m1[usize::from(byte)];
-                pair[0] = T::of_f32(of_all(even * scale));
-                if let Some(slot) = pair.get_mut(1) {
-                    *slot = T::of_f32(of_all(odd * scale));
-                }
+fn fp4_row<T: Real>(bytes: &[u8], out: &mut [T], scales: &[f32], group: usize, of_all: impl Fn(f32) -> f32) {
+    let values = &*E2M1;
+    for ((out, bytes), scale) in out.chunks_mut(group).zip(bytes.chunks(group / 2)).zip(scales) {
+        for (pair, &byte) in out.chunks_mut(2).zip(bytes) {
+            let [even, odd] = values[usize::from(byte)];
+            pair[0] = T::of_f32(of_all(even * scale));
+            if let Some(slot) = pair.get_mut(1) {
+                *slot = T::of_f32(of_all(odd * scale));
             }
         }
     }

@@ -28,19 +28,19 @@ impl<T: Real> Job for Squares<'_, T> {
     #[inline(always)]
     fn run<M: Machine, const R: usize, const H: usize, const P: usize>(self) {
         let Self { x, width, out } = self;
-        let rows: Vec<&[T]> = x.chunks_exact(width).collect();
+        let n = out.len();
         let mut r = 0;
-        while r + 16 <= rows.len() {
-            some::<T, M::Half<T>, 2>(&rows[r..], width, &mut out[r..]);
+        while r + 16 <= n {
+            some::<T, M::Half<T>, 2>(&x[r * width..], width, &mut out[r..]);
             r += 16;
         }
-        while r + 8 <= rows.len() {
-            some::<T, M::Half<T>, 1>(&rows[r..], width, &mut out[r..]);
+        while r + 8 <= n {
+            some::<T, M::Half<T>, 1>(&x[r * width..], width, &mut out[r..]);
             r += 8;
         }
-        for r in r..rows.len() {
+        for r in r..n {
             let mut total = 0f64;
-            for block in rows[r].chunks(K_BLOCK) {
+            for block in x[r * width..(r + 1) * width].chunks(K_BLOCK) {
                 let mut sum = T::ZERO;
                 for &v in block {
                     sum = v.fma(v, sum);
@@ -53,10 +53,14 @@ impl<T: Real> Job for Squares<'_, T> {
 }
 
 #[inline(always)]
-fn some<T: Real, V: Square<T>, const G: usize>(rows: &[&[T]], width: usize, out: &mut [f64]) {
-    let mut x = [RowsOf::<T, 8>::new(rows, 0, 0..width); G];
+fn some<T: Real, V: Square<T>, const G: usize>(x: &[T], width: usize, out: &mut [f64]) {
+    let mut rows = [[&x[..0]; 8]; G];
+    for (r, row) in rows.as_flattened_mut().iter_mut().enumerate() {
+        *row = &x[r * width..(r + 1) * width];
+    }
+    let mut x = [RowsOf::<T, 8>::new(&rows[0], 0, 0..width); G];
     for g in 1..G {
-        x[g] = RowsOf::new(rows, 8 * g, 0..width);
+        x[g] = RowsOf::new(&rows[g], 0, 0..width);
     }
     let mut total = [[0f64; 8]; G];
     let mut k0 = 0;

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use super::Ctx;
 use crate::backend::{Attention, Backend};
+use crate::lent::{Lent, List, listed};
 use crate::linalg::{Packed, Real, SinkSoftmax, matmul_here, mix_rows};
 use crate::made::Made;
 
@@ -27,10 +28,10 @@ pub(crate) struct Keys<'a, T> {
     pub(crate) selected: &'a [u8],
 }
 
-/// Buffers of one task, reused between its queries.
-struct Task<'a, T> {
+/// Buffers of a query.
+#[derive(Default)]
+struct Buffers<T> {
     q: Packed<T>,
-    rows: Vec<&'a [T]>,
     /// `[n,H]`: scores, then weights.
     scores: Vec<T>,
     max: Vec<T>,
@@ -50,18 +51,14 @@ pub(crate) fn attend<T: Real>(
         return (ctx.made(o), ctx.made(lse));
     }
     let (mut o, mut lse) = (vec![T::ZERO; q.len()], vec![T::ZERO; q.len() / width * heads]);
-    let init = || Task {
-        q: Packed::default(),
-        rows: Vec::new(),
-        scores: Vec::new(),
-        max: vec![T::ZERO; heads],
-        den: vec![0.0; heads],
-    };
+    let init = || (Lent::<List<T>>::take(), Lent::take());
     let out = o.par_chunks_exact_mut(width).zip(lse.par_chunks_exact_mut(heads));
     let queries = q.par_chunks_exact(width).zip(out).enumerate();
-    queries.for_each_init(init, |task, (t, (q, (o, lse)))| {
-        list_keys(ctx, keys, (t, first + t), &mut task.rows);
-        one_query(ctx, task, q, sink, o, lse);
+    queries.for_each_init(init, |(list, buffers), (t, (q, (o, lse)))| {
+        listed(list, |rows| {
+            list_keys(ctx, keys, (t, first + t), rows);
+            one_query(ctx, buffers, q, rows, sink, (o, lse));
+        });
     });
     (o.into(), lse.into())
 }
@@ -102,7 +99,6 @@ fn list_keys<'a, T: Real>(ctx: Ctx<'_>, keys: Keys<'a, T>, (t, pos): (usize, usi
     let hd = ctx.config.head_dim;
     let total = keys.entries.len() / hd;
     let from = (pos + 1).saturating_sub(ctx.config.sliding_window);
-    rows.clear();
     rows.extend(keys.window[(from - keys.first) * hd..(pos + 1 - keys.first) * hd].chunks_exact(hd));
     // Few of many entries are chosen: look at eight at once.
     for (i, chosen) in keys.selected[t * total..(t + 1) * total].chunks(8).enumerate() {
@@ -113,13 +109,22 @@ fn list_keys<'a, T: Real>(ctx: Ctx<'_>, keys: Keys<'a, T>, (t, pos): (usize, usi
     }
 }
 
-/// Softmax over the task's keys, then the weighted sum, for all heads of one query at once.
-fn one_query<T: Real>(ctx: Ctx<'_>, task: &mut Task<'_, T>, q: &[T], sink: &[T], o: &mut [T], lse: &mut [T]) {
+/// Softmax over the keys, then the weighted sum, for all heads of one query at once: (o, lse).
+fn one_query<T: Real>(
+    ctx: Ctx<'_>,
+    buffers: &mut Buffers<T>,
+    q: &[T],
+    rows: &[&[T]],
+    sink: &[T],
+    (o, lse): (&mut [T], &mut [T]),
+) {
     let (heads, hd) = (sink.len(), ctx.config.head_dim);
-    let Task { q: packed, rows, scores, max, den } = task;
+    let Buffers { q: packed, scores, max, den } = buffers;
     packed.refill(heads, hd, q);
-    // Every score is written.
+    // All of them are written.
     scores.resize(rows.len() * heads, T::ZERO);
+    max.resize(heads, T::ZERO);
+    den.resize(heads, 0.0);
     matmul_here(ctx.isa, rows, packed, scores);
     SinkSoftmax { scores, scale: T::of(1.0 / (hd as f64).sqrt()), sink, max, den }.run_on(ctx.isa);
     for ((lse, max), den) in lse.iter_mut().zip(max.iter()).zip(den.iter()) {

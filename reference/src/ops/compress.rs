@@ -12,7 +12,8 @@ use super::rms_norm::rms_norm;
 use super::rope::{Angles, Rope};
 use super::{Ctx, linear};
 use crate::backend::Windows;
-use crate::linalg::{Packed, PoolBuffers, Real, pool_slots};
+use crate::lent::{Lent, List, listed};
+use crate::linalg::{Packed, Real, pool_slots};
 use crate::made::Made;
 use crate::state::CompressorState;
 
@@ -84,7 +85,7 @@ pub(crate) fn pool<T: Real>(
     };
     if w.overlap {
         let last = (windows - 1) * block..windows * block;
-        let ca = |rows: &[T]| rows.chunks_exact(columns).flat_map(|row| row[..width].to_vec()).collect();
+        let ca = |rows: &[T]| rows.chunks_exact(columns).flat_map(|row| &row[..width]).copied().collect();
         state.prev = Some(crate::state::Overlap { kvp: ca(&state.pend_kvp[last.clone()]), score: ca(&z[last]) });
     }
     state.pend_kvp.drain(..windows * block);
@@ -112,23 +113,26 @@ fn pool_here<T: Real>(
         }
     }
     let mut entries = vec![T::ZERO; windows * width];
-    let init = || (Vec::with_capacity(2 * r), Vec::with_capacity(2 * r), PoolBuffers::default());
-    entries.par_chunks_exact_mut(width).enumerate().for_each_init(init, |(values, scores, buffers), (i, entry)| {
+    let init = || (Lent::<(List<T>, List<T>)>::take(), Lent::take());
+    entries.par_chunks_exact_mut(width).enumerate().for_each_init(init, |(lists, buffers), (i, entry)| {
         let own = i * block..(i + 1) * block;
         let column = if w.overlap { width..2 * width } else { 0..width };
-        values.clear();
-        scores.clear();
-        if w.overlap && i > 0 {
-            let before = (i - 1) * block..i * block;
-            values.extend(state.pend_kvp[before.clone()].chunks_exact(columns).map(|row| &row[..width]));
-            scores.extend(z[before].chunks_exact(columns).map(|row| &row[..width]));
-        } else if let Some(prev) = state.prev.as_ref().filter(|_| w.overlap) {
-            values.extend(prev.kvp.chunks_exact(width));
-            scores.extend(prev.score.chunks_exact(width));
-        }
-        values.extend(state.pend_kvp[own.clone()].chunks_exact(columns).map(|row| &row[column.clone()]));
-        scores.extend(z[own].chunks_exact(columns).map(|row| &row[column.clone()]));
-        pool_slots(ctx.isa, scores, values, entry, buffers);
+        let (values, scores) = &mut **lists;
+        listed(values, |values| {
+            listed(scores, |scores| {
+                if w.overlap && i > 0 {
+                    let before = (i - 1) * block..i * block;
+                    values.extend(state.pend_kvp[before.clone()].chunks_exact(columns).map(|row| &row[..width]));
+                    scores.extend(z[before].chunks_exact(columns).map(|row| &row[..width]));
+                } else if let Some(prev) = state.prev.as_ref().filter(|_| w.overlap) {
+                    values.extend(prev.kvp.chunks_exact(width));
+                    scores.extend(prev.score.chunks_exact(width));
+                }
+                values.extend(state.pend_kvp[own.clone()].chunks_exact(columns).map(|row| &row[column.clone()]));
+                scores.extend(z[own].chunks_exact(columns).map(|row| &row[column.clone()]));
+                pool_slots(ctx.isa, scores, values, entry, buffers);
+            });
+        });
     });
     (entries, z)
 }

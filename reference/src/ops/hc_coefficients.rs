@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use super::rms_norm::inverse_rms;
 use super::{Ctx, linear};
 use crate::backend::Sinkhorn;
+use crate::lent::Lent;
 use crate::linalg::{Job, LANES, Machine, Packed, Real, dispatch};
 use crate::made::Made;
 
@@ -54,8 +55,8 @@ pub(crate) fn hc_coefficients<T: Real>(ctx: Ctx<'_>, w: &HcWeights<T>, h: &[T]) 
     let rows = pre.par_chunks_mut(LANES * hc).zip(post.par_chunks_mut(LANES * hc));
     let rows = rows.zip(comb.par_chunks_mut(LANES * hc * hc));
     let inputs = m.par_chunks(LANES * w.base.len()).zip(r.par_chunks(LANES));
-    let init = || vec![[T::ZERO; LANES]; w.base.len()];
-    rows.zip(inputs).for_each_init(init, |lanes, (((pre, post), comb), (m, r))| {
+    rows.zip(inputs).for_each_init(Lent::<Vec<_>>::take, |lanes, (((pre, post), comb), (m, r))| {
+        lanes.resize(w.base.len(), [T::ZERO; LANES]);
         let (iters, eps) = (ctx.config.hc_sinkhorn_iters, T::of(ctx.config.hc_eps));
         dispatch(ctx.isa, SomeRows { w, hc, iters, eps, m, r, pre, post, comb, lanes });
     });

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::Ctx;
 use super::hc_coefficients::Coefficients;
+use crate::lent::{Lent, List, listed};
 use crate::linalg::{Real, mix_rows};
 use crate::made::Made;
 
@@ -18,10 +19,11 @@ pub(crate) fn collapse<T: Real>(ctx: Ctx<'_>, pre: &[T], h: &[T]) -> Made<T> {
         return x;
     }
     let mut x = vec![T::ZERO; h.len() / hc];
-    x.par_chunks_exact_mut(d).enumerate().with_min_len(16).for_each_init(Vec::new, |streams, (t, x)| {
-        streams.clear();
-        streams.extend(h[t * hc * d..(t + 1) * hc * d].chunks_exact(d));
-        mix_rows(ctx.isa, &pre[t * hc..(t + 1) * hc], 1, streams, None, x);
+    x.par_chunks_exact_mut(d).enumerate().with_min_len(16).for_each_init(Lent::<List<T>>::take, |list, (t, x)| {
+        listed(list, |streams| {
+            streams.extend(h[t * hc * d..(t + 1) * hc * d].chunks_exact(d));
+            mix_rows(ctx.isa, &pre[t * hc..(t + 1) * hc], 1, streams, None, x);
+        });
     });
     x.into()
 }
@@ -37,15 +39,16 @@ pub(crate) fn combine<T: Real>(ctx: Ctx<'_>, mix: &Coefficients<T>, h: &[T], y: 
         return out;
     }
     let mut out = vec![T::ZERO; h.len()];
-    let init = || (Vec::with_capacity(hc + 1), Vec::with_capacity(hc * (hc + 1)));
-    out.par_chunks_exact_mut(hc * d).enumerate().with_min_len(16).for_each_init(init, |(rows, a), (t, out)| {
+    let init = || (Lent::<List<T>>::take(), Lent::<Vec<T>>::take());
+    out.par_chunks_exact_mut(hc * d).enumerate().with_min_len(16).for_each_init(init, |(list, a), (t, out)| {
         a.clear();
         a.extend_from_slice(&mix.comb[t * hc * hc..(t + 1) * hc * hc]);
         a.extend_from_slice(&mix.post[t * hc..(t + 1) * hc]);
-        rows.clear();
-        rows.extend(h[t * hc * d..(t + 1) * hc * d].chunks_exact(d));
-        rows.push(&y[t * d..(t + 1) * d]);
-        mix_rows(ctx.isa, a, hc, rows, None, out);
+        listed(list, |rows| {
+            rows.extend(h[t * hc * d..(t + 1) * hc * d].chunks_exact(d));
+            rows.push(&y[t * d..(t + 1) * d]);
+            mix_rows(ctx.isa, a, hc, rows, None, out);
+        });
     });
     out.into()
 }

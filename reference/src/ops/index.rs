@@ -8,8 +8,9 @@
 use rayon::prelude::*;
 
 use super::rope::Angles;
-use super::{Ctx, linear, rows};
+use super::{Ctx, linear};
 use crate::backend::Scoring;
+use crate::lent::{Lent, List, listed};
 use crate::linalg::{Packed, Real, ScoreBuffers, relu_scores};
 use crate::made::Made;
 
@@ -56,13 +57,17 @@ pub(crate) fn index_score<T: Real>(ctx: Ctx<'_>, iq: &[T], ik: &[T], iw: &[T], f
     let mut scores = vec![T::NEG_INFINITY; iw.len() / heads * total];
     let blocks = scores.par_chunks_mut(QUERIES * total).zip(iq.par_chunks(QUERIES * heads * di));
     let blocks = blocks.zip(iw.par_chunks(QUERIES * heads)).enumerate();
-    blocks.for_each_init(ScoreBuffers::default, |buffers, (b, ((scores, iq), iw))| {
-        let mut visible: Vec<&mut [T]> = Vec::with_capacity(QUERIES);
-        for (t, row) in scores.chunks_exact_mut(total).enumerate() {
-            let n = ((first + b * QUERIES + t + 1) / ratio).min(total);
-            visible.push(&mut row[..n]);
+    let init = || (Lent::<List<T>>::take(), Lent::<ScoreBuffers<T>>::take());
+    blocks.for_each_init(init, |(list, buffers), (b, ((scores, iq), iw))| {
+        let queries = scores.len() / total;
+        let mut visible: [&mut [T]; QUERIES] = Default::default();
+        for (t, (visible, row)) in visible.iter_mut().zip(scores.chunks_exact_mut(total)).enumerate() {
+            *visible = &mut row[..((first + b * QUERIES + t + 1) / ratio).min(total)];
         }
-        relu_scores(ctx.isa, &rows(iq, di), &keys, iw, &mut visible, buffers);
+        listed(list, |heads| {
+            heads.extend(iq.chunks_exact(di));
+            relu_scores(ctx.isa, heads, &keys, iw, &mut visible[..queries], buffers);
+        });
     });
     scores.into()
 }

@@ -53,10 +53,11 @@ pub(crate) fn choose<T: Real>(ctx: Ctx<'_>, logits: &[T], w: &RouterWeights<T>, 
             }
             let mut s = logits.to_vec();
             map(ctx.isa, &mut s, Affinity);
-            let mut idx = Vec::with_capacity(s.len() / experts * k);
+            // One more: the worst of a row goes when a better one is in.
+            let mut idx = Vec::with_capacity(s.len() / experts * k + 1);
             for biased in s.chunks_exact_mut(experts) {
                 biased.iter_mut().zip(bias).for_each(|(s, &b)| *s = *s + b);
-                idx.extend(top_k(biased, k));
+                top_k(biased, k, &mut idx);
             }
             idx
         }

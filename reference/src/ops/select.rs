@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::Ctx;
 use crate::backend::Choosing;
+use crate::lent::Lent;
 use crate::linalg::Real;
 
 /// Larger first, then lower index; NaN after every number.
@@ -19,19 +20,17 @@ pub(crate) fn larger_first<T: Real>(scores: &[T]) -> impl Fn(&u32, &u32) -> Orde
     }
 }
 
-/// The `k` best indices in order, best first.
-pub(crate) fn top_k<T: Real>(scores: &[T], k: usize) -> Vec<u32> {
-    let better = larger_first(scores);
-    let mut best: Vec<u32> = Vec::with_capacity(k + 1);
+/// Adds the `k` best indices to `all` in order, best first.
+pub(crate) fn top_k<T: Real>(scores: &[T], k: usize, all: &mut Vec<u32>) {
+    let (better, first) = (larger_first(scores), all.len());
     for w in 0..scores.len() as u32 {
         // k is small: nearly every score stops at the worst of the best.
-        let place = best.iter().rposition(|b| better(b, &w) == Ordering::Less).map_or(0, |i| i + 1);
+        let place = all[first..].iter().rposition(|b| better(b, &w) == Ordering::Less).map_or(0, |i| i + 1);
         if place < k {
-            best.insert(place, w);
-            best.truncate(k);
+            all.insert(first + place, w);
+            all.truncate(first + k);
         }
     }
-    best
 }
 
 /// Marks the `k` best of more than k scores. `best` is a buffer.
@@ -85,7 +84,7 @@ pub(crate) fn select<T: Real>(
     if let Some(mask) = ctx.there::<T, _>(|there| there.select(choosing())) {
         return mask;
     }
-    mask.par_chunks_exact_mut(total).enumerate().with_min_len(16).for_each_init(Vec::new, |best, (t, mask)| {
+    mask.par_chunks_exact_mut(total).enumerate().with_min_len(16).for_each_init(Lent::take, |best, (t, mask)| {
         let visible = ((first + t + 1) / ratio).min(total);
         match scores {
             Some(scores) if visible > topk => {

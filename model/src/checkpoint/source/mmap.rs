@@ -52,21 +52,26 @@ pub(super) fn fetch(map: &Mmap, range: &Range<usize>) {
     let _ = (map, range);
 }
 
-/// Has the C library's allocator serve `processors` processors from one arena for each eight of them. Each arena keeps the most that
-/// it ever held, and which thread holds the most changes from layer to layer: with an arena a thread, memory grows with depth
-/// until all of them have held it. Whoever set the number in the environment keeps it; other systems have no arenas.
-pub(crate) fn few_arenas(processors: usize) {
+/// Has the C library's allocator serve all threads from one arena, and keep what is freed. Each arena keeps the most that it ever
+/// held, and which thread holds the most changes from layer to layer: with an arena a thread, memory grows with depth until all of
+/// them have held it. What goes back to the system comes again page by page with the next op, whose tensors are as large. For a
+/// program to call before it starts threads. Only glibc is asked, and `MALLOC_ARENA_MAX`, `MALLOC_MMAP_THRESHOLD_`,
+/// `MALLOC_TRIM_THRESHOLD_` and `GLIBC_TUNABLES` in the environment go before it.
+pub fn tune_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        let is_set =
-            |name: &str, part: &str| std::env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part));
-        if is_set("MALLOC_ARENA_MAX", "") || is_set("GLIBC_TUNABLES", "arena_max") {
-            return;
+        let tunables = std::env::var_os("GLIBC_TUNABLES").unwrap_or_default().to_string_lossy().into_owned();
+        let set = |variable: &str, tunable: &str, parameter, value| {
+            let is_set = std::env::var_os(variable).is_some() || tunables.contains(tunable);
+            // SAFETY: `mallopt` takes the allocator's own lock and stores a number; no pointer of ours is passed. Arenas that
+            // exist stay.
+            is_set || unsafe { libc::mallopt(parameter, value) } != 0
+        };
+        set("MALLOC_ARENA_MAX", "arena_max", libc::M_ARENA_MAX, 1);
+        // No tensor is a mapping of its own; some versions of glibc allow 32 MiB at most. -1 is the largest size.
+        let mapped = |from| set("MALLOC_MMAP_THRESHOLD_", "mmap_threshold", libc::M_MMAP_THRESHOLD, from);
+        if mapped(-1) || mapped(32 << 20) {
+            set("MALLOC_TRIM_THRESHOLD_", "trim_threshold", libc::M_TRIM_THRESHOLD, -1);
         }
-        let arenas = i32::try_from(processors.div_ceil(8).max(1)).unwrap_or(i32::MAX);
-        // SAFETY: `mallopt` takes the allocator's own lock and stores a number; no pointer of ours is passed. Arenas that exist stay.
-        let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, arenas) };
     }
-    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-    let _ = processors;
 }

@@ -41,7 +41,7 @@ impl Blob {
     }
 }
 
-pub(crate) use mmap::few_arenas;
+pub use mmap::tune_allocator;
 
 /// A set of files by name, without subfolders.
 pub(crate) enum Source {
