@@ -287,6 +287,14 @@ impl Runner for OnDevice {
         }
     }
 
+    fn read_aside(&self, memory: &Buffer, found: &mut Found) -> Result<()> {
+        match found {
+            Found::F32(values) => self.device.read_aside(memory, values),
+            Found::U32(values) => self.device.read_aside(memory, values),
+            Found::U8(values) => self.device.read_aside(memory, values),
+        }
+    }
+
     unsafe fn launch(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()> {
         let missing = || Error::input(format!("golden has no kernel {kernel} on this device"));
         let (function, entry) = self.kernels.get(kernel).ok_or_else(missing)?;
