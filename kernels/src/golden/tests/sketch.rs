@@ -102,7 +102,9 @@ fn what_was_written_over_has_no_place_and_what_is_wanted_is_sketched_before() {
             assert_eq!(times(), begun);
         }
         assert!(desk.sketch(place, 0..first.len(), 4, false).unwrap().is_none(), "it lies there no more");
-        // Before operands of one op that fill the room, and before another room.
+        // Three more end a quarter behind the start of the room.
+        (0..3).for_each(|_| assert!(desk.scale(&much, 1.0).is_ok()));
+        // Before operands of one op that are written over them at once, and before another room.
         let same = |wanted: Box<dyn Later>, values: &[f32], width: usize| {
             for (line, row) in wanted.lines().unwrap().iter().zip(values.chunks_exact(width)) {
                 assert_eq!(RowSketch::from_line(line), RowSketch::of(row));
