@@ -246,9 +246,7 @@ impl<T: Real> Resident<'_, T> {
             rows.map(|rows| (part.lane, rows))
         });
         // Who only reads them is shown them when the sums are made too, which takes one pass over the experts.
-        if sketched
-            && let Some((lines, sums)) = experts::routed_and_sketched(ctx, &routed, w).map_err(Error::source)?
-        {
+        if sketched && let Some((lines, sums)) = experts::routed_and_sketched(ctx, &routed, w).map_err(Error::source)? {
             for ((lane, rows), lines) in shown.zip(lines) {
                 Eye { see: &mut *sees[lane], block: self.block, rows }.lines(Tap::FfnExpertAct, lines)?;
             }

@@ -13,6 +13,7 @@ use super::accumulator::STEP;
 use super::formats::formats;
 use super::ops::product;
 use super::run::{Args, Desk, Found, Gather, Runner, Step, Values};
+use super::sketch::Spent;
 use super::split::{PIECES, Taken, Tier, steps};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List, SKETCH, SPLIT};
@@ -103,6 +104,11 @@ impl Gpu {
     /// Rows that were sketched on the device so far.
     pub fn sketched_rows(&self) -> u64 {
         self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.done
+    }
+
+    /// What sketches took of the threads that compute so far.
+    pub fn sketches_spent(&self) -> Spent {
+        self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.spent
     }
 
     /// Every code of every form of stored weights, as the device decodes it and as golden does: rows `decode`.

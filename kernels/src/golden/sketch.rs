@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use karat_model::{Error, Result};
 use karat_seam::{Later, SketchLine};
@@ -60,12 +61,22 @@ pub(super) struct Waiting<M> {
     pub(super) spare: Spare<M>,
     /// Rows so far.
     pub(super) done: u64,
+    pub(super) spent: Spent,
+}
+
+/// What sketches took of the threads that compute, so far: beginning them before memory is written over, and waiting for them there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// How often something was begun or waited for.
+    pub times: u64,
+    /// Seconds of both.
+    pub seconds: f64,
 }
 
 impl<M> Default for Waiting<M> {
     fn default() -> Self {
         let (wanted, open, flying, table, pad, spare) = (Vec::new(), None, None, None, None, Spare::default());
-        Self { wanted, open, rows: 0, launched: 0, flying, table, pad, spare, done: 0 }
+        Self { wanted, open, rows: 0, launched: 0, flying, table, pad, spare, done: 0, spent: Spent::default() }
     }
 }
 
@@ -216,16 +227,27 @@ pub(super) fn want<R: Runner>(
 /// rows that are wanted, and have ended, as a rule, when the other half was. Where they have not, this waits.
 pub(super) fn make_way<R: Runner>(runner: &R, room: &mut Room<R>, all: u64, end: u64) -> Result<()> {
     if oldest(&room.waiting.wanted).is_some_and(|start| start + all / 2 < end) {
-        begin(runner, room)?;
+        timed(room, |room| begin(runner, room))?;
     }
     let flying = room.waiting.flying.as_ref();
-    if flying.and_then(|it| it.oldest).is_some_and(|start| start + all < end) { land(runner, room) } else { Ok(()) }
+    let needed = flying.and_then(|it| it.oldest).is_some_and(|start| start + all < end);
+    if needed { timed(room, |room| land(runner, room)) } else { Ok(()) }
+}
+
+fn timed<R: Runner>(room: &mut Room<R>, run: impl FnOnce(&mut Room<R>) -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    run(room)?;
+    let spent = &mut room.waiting.spent;
+    *spent = Spent { times: spent.times + 1, seconds: spent.seconds + start.elapsed().as_secs_f64() };
+    Ok(())
 }
 
 /// Sketches everything that is wanted of the room, which is given back then.
 pub(super) fn give_back<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
-    begin(runner, room)?;
-    land(runner, room)
+    timed(room, |room| {
+        begin(runner, room)?;
+        land(runner, room)
+    })
 }
 
 fn land<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
