@@ -11,6 +11,7 @@ use karat_seam::{Lane, Later, NoTaps, Path as _, Requests, Sequence, Visitor};
 use karat_trace::{RowSketch, SketchWriter, TapGlob};
 
 use super::super::run::Desk;
+use super::Bus;
 use super::host::{Counted, Host};
 
 /// One line a row.
@@ -149,6 +150,14 @@ fn sketched(path: &Golden, requests: &Requests, to: &Path) {
     writer.finish().unwrap();
 }
 
+fn same_files(a: &Path, b: &Path) {
+    for file in std::fs::read_dir(a).unwrap() {
+        let name = file.unwrap().file_name();
+        let (a, b) = (std::fs::read(a.join(&name)).unwrap(), std::fs::read(b.join(&name)).unwrap());
+        assert!(a == b, "{} differs", name.display());
+    }
+}
+
 #[test]
 fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +176,7 @@ fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() 
     let two = vec![Sequence::prompt("a", ids[..33].to_vec()), Sequence::prompt("b", ids.clone())];
     let requests = Requests { seqs: two };
     let here = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap();
-    let there = Golden::new(checkpoint, requests.clone(), Mode::F32, 2).unwrap().computed_by(Some(backend));
+    let there = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap().computed_by(Some(backend));
     let (a, b) = (folder.path().join("here"), folder.path().join("there"));
     sketched(&here, &requests, &a);
 
@@ -194,9 +203,16 @@ fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() 
     // One of them is that of each row's activations, which never come here.
     assert!(rows > 73 * c.layers.len() as u64, "{rows}");
 
-    for file in std::fs::read_dir(&a).unwrap() {
-        let name = file.unwrap().file_name();
-        let (a, b) = (std::fs::read(a.join(&name)).unwrap(), std::fs::read(b.join(&name)).unwrap());
-        assert!(a == b, "{} differs", name.display());
+    same_files(&a, &b);
+
+    // Over two devices activations come here, as they do where somebody else looks at them; and kernels may run late.
+    let two = Desk::spread(Host::again(folder.path()), vec![Host::again(folder.path())], Arc::new(Bus::default()));
+    let backends: [(&str, Arc<dyn Backend>); 2] =
+        [("two", Arc::new(two)), ("late", Arc::new(Desk::new(Host::again(folder.path()).late())))];
+    for (name, backend) in backends {
+        let path = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap();
+        let c = folder.path().join(name);
+        sketched(&path.computed_by(Some(backend)), &requests, &c);
+        same_files(&a, &c);
     }
 }
