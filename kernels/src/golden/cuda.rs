@@ -264,6 +264,11 @@ impl Runner for OnDevice {
         !self.sketch_digests.is_empty()
     }
 
+    fn room(&self) -> usize {
+        // Twice what an op of a big model has: sketches of one end while the next one is computed.
+        256 << 20
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Buffer> {
         // Poison: a value that is read before it was written is a NaN.
         self.device.alloc(bytes, 0xff)

@@ -45,6 +45,10 @@ pub(crate) trait Runner: Debug + Send + Sync + 'static {
     fn identity(&self) -> String;
     /// Whether it has the kernels of sketches.
     fn sketches(&self) -> bool;
+    /// Least bytes of a room: results of small ops lie in it for a while.
+    fn room(&self) -> usize {
+        64 << 20
+    }
     /// That many bytes, aligned to 256.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
     /// Address of a memory for kernels.
@@ -97,9 +101,6 @@ pub(super) struct Step {
 
 /// Alignment of every piece.
 pub(super) const ALIGNED: usize = 256;
-
-/// Least bytes of the room: results of small ops lie in it for a while.
-const LEAST: usize = 64 << 20;
 
 /// Results whose places are known.
 const KNOWN: usize = 8;
@@ -248,7 +249,7 @@ impl<R: Runner> Room<R> {
         if self.memory.as_ref().is_none_or(|(_, have)| *have < bytes) {
             give_back(runner, self)?;
             self.memory = None;
-            let bytes = bytes.next_power_of_two().max(LEAST);
+            let bytes = bytes.next_power_of_two().max(runner.room());
             self.memory = Some((runner.alloc(bytes)?, bytes));
             (self.number, self.end) = (self.number + 1, 0);
         }
