@@ -135,6 +135,8 @@ pub struct Up<'a> {
     pub wt: &'a [f32],
     /// L of swiglu.
     pub limit: f32,
+    /// Where each row's activations are kept for [`Experts::sketch`], ascending; empty: nowhere.
+    pub kept: &'a [u32],
 }
 
 /// The rows of a layer's routed experts, on a backend until this is dropped. Experts come one after the other; `rows` are
@@ -150,6 +152,14 @@ pub trait Experts: Debug + Send + Sync {
     fn down(&self, rows: &[u32], act: Act<'_>, w2: Matrix<'_>) -> Result<Vec<f32>>;
     /// The sums of some rows, rounded once: `[rows, D]`.
     fn sums(&self, rows: Range<usize>) -> Result<Vec<f32>>;
+    /// Makes room for so many activations of `inner` values, which [`Experts::down`] keeps where [`Up::kept`] says. False: it has none.
+    fn keep(&mut self, _acts: usize, _inner: usize) -> Result<bool> {
+        Ok(false)
+    }
+    /// Begins to sketch rows of `each` activations that were kept, one behind the other. `None`: none were.
+    fn sketch(&self, _rows: Range<usize>, _each: usize) -> Result<Option<Box<dyn Later>>> {
+        Ok(None)
+    }
 }
 
 /// Computes golden's ops in f32. Every slice is row-major; results have the bits of this crate's own loops, but for products

@@ -195,36 +195,11 @@ impl<T: Real> Resident<'_, T> {
 
     fn feed_forward(&self, sees: &mut [&mut dyn Visitor], parts: &mut [Part<'_, T>]) -> Result<()> {
         let (ctx, c, w) = (self.ctx, self.ctx.config, self.weights);
-        let (d, k, inner) = (c.hidden_size, c.num_experts_per_tok, c.moe_intermediate_size);
+        let d = c.hidden_size;
         let stride = c.hc_mult * d;
         let pieces: Vec<Vec<FfnPiece<T>>> =
             parts.iter().map(|part| self.ffn_in(&mut *sees[part.lane], part)).collect::<Result<_>>()?;
-        let mut routed = Vec::new();
-        for piece in pieces.iter().flatten() {
-            routed.push(Routed { x: &piece.x, idx: &piece.idx, wt: &piece.wt });
-        }
-        let site = Site { block: self.block, tap: Tap::FfnExpertAct };
-        let changed = sees.iter().any(|see| see.want(site) == Want::Write);
-        let sums = if changed || sees.iter().any(|see| see.want(site) == Want::Read) {
-            // Who only reads them is shown them when the sums are made too, which takes one pass over the experts.
-            let (mut acts, sums) = if changed {
-                (experts::expert_act(ctx, &routed, &w.experts).map_err(Error::source)?, None)
-            } else {
-                let (acts, sums) = experts::routed_and_act(ctx, &routed, &w.experts).map_err(Error::source)?;
-                (acts, Some(sums))
-            };
-            let mut act = acts.iter_mut();
-            for (part, pieces) in parts.iter().zip(&pieces) {
-                for (rows, act) in part.rows.chunks(PIECE).zip(act.by_ref().take(pieces.len())) {
-                    let mut eye = Eye { see: &mut *sees[part.lane], block: self.block, rows };
-                    eye.tap(Tap::FfnExpertAct, &[k, inner], act)?;
-                }
-            }
-            sums.map_or_else(|| experts::expert_sum(ctx, &routed, &acts, &w.experts), Ok)
-        } else {
-            experts::routed(ctx, &routed, &w.experts)
-        };
-        let mut sums = sums.map_err(Error::source)?.into_iter();
+        let mut sums = self.experts(sees, parts, &pieces)?.into_iter();
         let x: Vec<&[T]> = pieces.iter().flatten().map(|piece| &*piece.x).collect();
         let mut shared = experts::shared(ctx, &w.shared, &x);
 
@@ -243,6 +218,50 @@ impl<T: Real> Resident<'_, T> {
             }
         }
         Ok(())
+    }
+
+    /// Routed branch of every piece; their activations are shown before.
+    fn experts(
+        &self,
+        sees: &mut [&mut dyn Visitor],
+        parts: &[Part<'_, T>],
+        pieces: &[Vec<FfnPiece<T>>],
+    ) -> Result<Vec<Made<T>>> {
+        let (ctx, w) = (self.ctx, &self.weights.experts);
+        let (k, inner) = (ctx.config.num_experts_per_tok, ctx.config.moe_intermediate_size);
+        let mut routed = Vec::new();
+        for piece in pieces.iter().flatten() {
+            routed.push(Routed { x: &piece.x, idx: &piece.idx, wt: &piece.wt });
+        }
+        let site = Site { block: self.block, tap: Tap::FfnExpertAct };
+        let wants: Vec<Want> = sees.iter().map(|see| see.want(site)).collect();
+        if wants.iter().all(|want| *want == Want::Skip) {
+            return experts::routed(ctx, &routed, w).map_err(Error::source);
+        }
+        let changed = wants.contains(&Want::Write);
+        let mut shown_to = sees.iter().zip(&wants).filter(|(_, want)| **want != Want::Skip);
+        let sketched = !changed && shown_to.all(|(see, _)| see.takes_sketches(site, k * inner));
+        let shown = parts.iter().zip(pieces).flat_map(|(part, pieces)| {
+            let rows = part.rows.chunks(PIECE).take(pieces.len());
+            rows.map(|rows| (part.lane, rows))
+        });
+        // Who only reads them is shown them when the sums are made too, which takes one pass over the experts.
+        if sketched && let Some((lines, sums)) = experts::routed_and_sketched(ctx, &routed, w).map_err(Error::source)? {
+            for ((lane, rows), lines) in shown.zip(lines) {
+                Eye { see: &mut *sees[lane], block: self.block, rows }.lines(Tap::FfnExpertAct, lines)?;
+            }
+            return Ok(sums);
+        }
+        let (mut acts, sums) = if changed {
+            (experts::expert_act(ctx, &routed, w).map_err(Error::source)?, None)
+        } else {
+            let (acts, sums) = experts::routed_and_act(ctx, &routed, w).map_err(Error::source)?;
+            (acts, Some(sums))
+        };
+        for ((lane, rows), act) in shown.zip(&mut acts) {
+            Eye { see: &mut *sees[lane], block: self.block, rows }.tap(Tap::FfnExpertAct, &[k, inner], act)?;
+        }
+        sums.map_or_else(|| experts::expert_sum(ctx, &routed, &acts, w).map_err(Error::source), Ok)
     }
 
     /// The feed-forward half of a part up to its experts.

@@ -1,6 +1,6 @@
 //! Showing tensors to a visitor: the one place that builds taps.
 
-use karat_seam::{Block, DataMut, Error, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
+use karat_seam::{Block, DataMut, Error, Later, Result, RowId, Site, Tap, TensorMut, Visitor, Want};
 
 use crate::linalg::Real;
 use crate::made::Shown;
@@ -27,6 +27,14 @@ impl Eye<'_> {
         let Some(how) = self.wanted_how(tap) else { return Ok(()) };
         let shape: Vec<usize> = std::iter::once(self.rows.len()).chain(tail.iter().copied()).collect();
         show(self.see, how, self.rows, &shape, it.into())
+    }
+
+    /// Rows of which only sketches are shown.
+    pub(crate) fn lines(&mut self, tap: Tap, lines: Box<dyn Later>) -> Result<()> {
+        match self.wanted(tap) {
+            Some(site) => self.see.visit_sketched(site, self.rows, lines),
+            None => Ok(()),
+        }
     }
 
     /// Entries that are new since the last call, `[n,width]`, the first one with index `first`.

@@ -1,6 +1,6 @@
 //! The visitor: one writable look at every tensor that a path computes.
 
-use crate::{Result, RowId, Site, TensorMut, There};
+use crate::{Later, Result, RowId, Site, TensorMut, There};
 
 /// What a visitor wants of a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,20 @@ pub trait Visitor: Send {
     fn visit_there(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>, there: &dyn There) -> Result<()> {
         let _ = there;
         self.visit(at, rows, tensor)
+    }
+
+    /// True if sketches of rows of `width` values are all that is wanted here: values that a path holds on another processor alone need
+    /// not be brought here for it ([`Visitor::visit_sketched`]).
+    fn takes_sketches(&self, at: Site, width: usize) -> bool {
+        let _ = (at, width);
+        false
+    }
+
+    /// Rows whose values stayed on the processor that computed them, a line each; called only when `want` said `Read` and
+    /// `takes_sketches` did. Whoever takes sketches has this, too.
+    fn visit_sketched(&mut self, at: Site, rows: &[RowId], lines: Box<dyn Later>) -> Result<()> {
+        let _ = (at, rows, lines);
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use karat_model::{Error, Result};
-use karat_seam::{Block, DataMut, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
+use karat_seam::{Block, DataMut, Later, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
 
 use crate::TapGlob;
 use crate::key::Key;
@@ -68,10 +68,8 @@ pub struct SketchWriter {
     lines: BTreeMap<(Site, u32, u32), Lines>,
     /// Where the block's sketches lie.
     room: Room,
-    /// Lines that are computed where the rows lie, or later.
+    /// Lines that are computed where the rows lie.
     waiting: there::Waiting,
-    /// Bytes of rows that were put off.
-    held: usize,
 }
 
 impl SketchWriter {
@@ -90,7 +88,6 @@ impl SketchWriter {
             lines: BTreeMap::new(),
             room: Room::default(),
             waiting: there::Waiting::default(),
-            held: 0,
         })
     }
 
@@ -109,7 +106,6 @@ impl SketchWriter {
 
     /// Hands the block over to be written, with all that it waits for.
     fn flush(&mut self) -> Result<()> {
-        self.held = 0;
         let mut waiting = std::mem::take(&mut self.waiting);
         let Some(block) = self.block.take() else { return Ok(()) };
         if self.written.contains(&block) {
@@ -184,8 +180,7 @@ impl SketchWriter {
                 return Ok(());
             }
         };
-        // Index scores are a row of another width in each piece.
-        if !at.tap.is_ragged() && (1..=SKETCH_BYTES / 4).contains(&width) {
+        if width > 0 && !is_sketched(at, width) {
             let new = |rows| Lines::Values(width, Vec::with_capacity(rows * width));
             match self.lines(at, first, new)? {
                 Lines::Values(before, to) if *before == width => to.extend_from_slice(values),
@@ -212,12 +207,10 @@ impl Visitor for SketchWriter {
 
     fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
         let Some(first) = rows.first() else { return Ok(()) };
-        if self.put_off(at, *first, &tensor).map_err(karat_seam::Error::source)? {
-            return Ok(());
-        }
         self.arrived_of((at, first.seq, first.pass)).map_err(karat_seam::Error::source)?;
         self.take(at, *first, &tensor).map_err(karat_seam::Error::source)
     }
+
     fn visit_there(
         &mut self,
         at: Site,
@@ -227,6 +220,20 @@ impl Visitor for SketchWriter {
     ) -> karat_seam::Result<()> {
         if self.wait_for(at, rows, &tensor, there)? { Ok(()) } else { self.visit(at, rows, tensor) }
     }
+
+    fn takes_sketches(&self, at: Site, width: usize) -> bool {
+        is_sketched(at, width)
+    }
+
+    fn visit_sketched(&mut self, at: Site, rows: &[RowId], lines: Box<dyn Later>) -> karat_seam::Result<()> {
+        let Some(first) = rows.first() else { return Ok(()) };
+        self.wait(at, *first, lines).map_err(karat_seam::Error::source)
+    }
+}
+
+/// Whether rows of so many numbers are sketched, not kept as they are. Index scores are a row of another width in each piece.
+fn is_sketched(at: Site, width: usize) -> bool {
+    at.tap.is_ragged() || width > SKETCH_BYTES / 4
 }
 
 fn hashes(rows: usize) -> Lines {

@@ -97,8 +97,17 @@ extern "C" __global__ void golden_sketch_lengths(const Args a) {
     const SketchJob* job = sketch_job_of_row((const SketchJob*)a.p[0], a.n[0], i);
     const float* row = (const float*)job->at + (i - job->first_row) * job->width;
     long long n = job->width;
-    while (job->ragged != 0 && n > 0 && sketch_bits(row + n - 1) == 0xff800000u) {
-        --n;
+    if (job->ragged != 0) {
+        // Eight at a time, so that one is not waited for before the next.
+        for (bool hidden = true; hidden && n >= 8; n -= hidden ? 8 : 0) {
+#pragma unroll
+            for (int j = 1; j <= 8; ++j) {
+                hidden = hidden & (sketch_bits(row + n - j) == 0xff800000u);
+            }
+        }
+        while (n > 0 && sketch_bits(row + n - 1) == 0xff800000u) {
+            --n;
+        }
     }
     ((unsigned*)a.p[1])[i] = (unsigned)n;
 }
@@ -157,9 +166,10 @@ __device__ __forceinline__ double sketch_added(const float* lanes) {
     return (wide[0] + wide[2]) + (wide[1] + wide[3]);
 }
 
-// Sketches, 21 words each. p: jobs, lengths [rows], table [1024,2], parts [blocks], lines [rows,21]; n: jobs, rows.
+// Sketches, 21 words each: of a row a thread for each signed sum, and one for everything else. p: jobs, lengths [rows], table
+// [1024,2], parts [blocks], lines [rows,21]; n: jobs, rows.
 extern "C" __global__ void golden_sketch_rows(const Args a) {
-    const long long i = thread_index();
+    const long long i = thread_index() / (SKETCH_SUMS + 1), j = thread_index() % (SKETCH_SUMS + 1);
     if (i >= a.n[1]) {
         return;
     }
@@ -167,78 +177,85 @@ extern "C" __global__ void golden_sketch_rows(const Args a) {
     const long long row = i - job->first_row, n = u32s(a, 1)[i];
     const SketchPart* parts = (const SketchPart*)a.p[3] + job->first_block + row * sketch_blocks(job->width);
     const long long blocks = sketch_blocks(n);
+    const float* v = (const float*)job->at + row * job->width;
+    const unsigned* table = u32s(a, 2);
     unsigned* out = (unsigned*)a.p[4] + SKETCH_WORDS * i;
 
-    double squares = 0.0;
     unsigned largest = 0;
+#pragma unroll 4
+    for (long long b = 0; b < blocks; ++b) {
+#pragma unroll
+        for (int p = 0; p < SKETCH_PAIRS; ++p) {
+            largest = parts[b].largest[p] > largest ? parts[b].largest[p] : largest;
+        }
+    }
+    // 2^-40 and 2^60: between them no square of such a row's largest values overflows or is lost. Otherwise something is not finite, or
+    // f32 doesn't hold its squares: all of it once more in f64.
+    const bool again = largest != 0 && (largest < (127u - 40u) << 23 || largest >= (127u + 60u) << 23);
+
+    if (j < SKETCH_SUMS) {
+        float sum = parts->sums[j];
+        if (again) {
+            double wide = 0.0;
+            for (long long at = j; at < n; at += SKETCH_SUMS) {
+                const unsigned bits = sketch_bits(v + at);
+                if ((bits & 0x7fffffffu) < 0x7f800000u) {
+                    const unsigned sign = table[2 * (at % SKETCH_BLOCK)];
+                    wide = wide + sketch_turn(at / SKETCH_BLOCK) * (double)sketch_float(bits ^ sign);
+                }
+            }
+            sum = (float)wide;
+        } else if (blocks > 1) {
+            double wide = (double)sum;
+#pragma unroll 4
+            for (long long b = 1; b < blocks; ++b) {
+                wide = wide + sketch_turn(b) * (double)parts[b].sums[j];
+            }
+            sum = (float)wide;
+        }
+        ((float*)out)[2 + j] = sum;
+        return;
+    }
+
+    double squares = 0.0;
     unsigned long long hash = (unsigned long long)n;
     for (long long b = 0; b < blocks; ++b) {
         const SketchPart* part = parts + b;
         // The first sum is what it is: nothing is added to it.
         squares = b == 0 ? sketch_added(part->squares) : squares + sketch_added(part->squares);
         unsigned long long pairs = 0;
-        for (int j = 0; j < SKETCH_PAIRS; ++j) {
-            largest = part->largest[j] > largest ? part->largest[j] : largest;
-            pairs += part->pairs[j];
+        for (int p = 0; p < SKETCH_PAIRS; ++p) {
+            pairs += part->pairs[p];
         }
         hash = sketch_mixed(hash ^ pairs);
     }
-    out[19] = (unsigned)hash;
-    out[20] = (unsigned)(hash >> 32);
-
-    // 2^-40 and 2^60: between them no square of such a row's largest values overflows or is lost.
-    if (largest == 0 || (largest >= (127u - 40u) << 23 && largest < (127u + 60u) << 23)) {
-        for (int j = 0; j < SKETCH_SUMS; ++j) {
-            float sum = parts->sums[j];
-            if (blocks > 1) {
-                double wide = (double)sum;
-                for (long long b = 1; b < blocks; ++b) {
-                    wide = wide + sketch_turn(b) * (double)parts[b].sums[j];
-                }
-                sum = (float)wide;
-            }
-            ((float*)out)[2 + j] = sum;
-        }
-        ((float*)out)[0] = (float)sqrt(squares);
-        out[1] = largest;
-        out[18] = 0;
-        return;
-    }
-
-    // Something is not finite, or f32 doesn't hold its squares: all of it once more in f64.
-    const float* v = (const float*)job->at + row * job->width;
-    const unsigned* table = u32s(a, 2);
-    double sums[SKETCH_SUMS];
-#pragma unroll
-    for (int j = 0; j < SKETCH_SUMS; ++j) {
-        sums[j] = 0.0;
-    }
-    squares = 0.0;
-    largest = 0;
     unsigned nonfinite = 0;
-    for (long long line = 0; line < n; line += SKETCH_SUMS) {
-        const double turn = sketch_turn(line / SKETCH_BLOCK);
-#pragma unroll
-        for (int j = 0; j < SKETCH_SUMS; ++j) {
-            if (line + j < n) {
-                const unsigned bits = sketch_bits(v + line + j), size = bits & 0x7fffffffu;
-                if (size >= 0x7f800000u) {
-                    ++nonfinite;
-                } else {
-                    const double value = (double)sketch_float(bits);
-                    squares = squares + value * value;
-                    const unsigned sign = table[2 * ((line + j) % SKETCH_BLOCK)];
-                    sums[j] = sums[j] + turn * (double)sketch_float(bits ^ sign);
-                    largest = size > largest ? size : largest;
-                }
+    if (again) {
+        squares = 0.0;
+        largest = 0;
+        for (long long at = 0; at < n; ++at) {
+            const unsigned bits = sketch_bits(v + at), size = bits & 0x7fffffffu;
+            if (size >= 0x7f800000u) {
+                ++nonfinite;
+            } else {
+                const double value = (double)sketch_float(bits);
+                squares = squares + value * value;
+                largest = size > largest ? size : largest;
             }
         }
-    }
-#pragma unroll
-    for (int j = 0; j < SKETCH_SUMS; ++j) {
-        ((float*)out)[2 + j] = (float)sums[j];
     }
     ((float*)out)[0] = (float)sqrt(squares);
     out[1] = largest;
     out[18] = nonfinite;
+    out[19] = (unsigned)hash;
+    out[20] = (unsigned)(hash >> 32);
+}
+
+// kept[at[i],:] = act[i,:]: activations of an expert where those of their rows lie together. p: act [S,I], the expert's rows [S] and
+// behind them at [S], kept [.,I]; n: S, I.
+extern "C" __global__ void golden_sketch_keep(const Args a) {
+    const long long i = thread_index(), inner = a.n[1];
+    if (i < a.n[0] * inner) {
+        out32(a, 2)[(long long)u32s(a, 1)[a.n[0] + i / inner] * inner + i % inner] = f32s(a, 0)[i];
+    }
 }

@@ -32,6 +32,8 @@ pub struct Device {
     full: AtomicBool,
     /// Ways of large copies, once there was one; none where they can't be had.
     ways: OnceLock<Mutex<Vec<Pinned>>>,
+    /// The same for copies beside others.
+    aside: OnceLock<Mutex<Vec<Pinned>>>,
 }
 
 /// Memory on the device, freed with this value.
@@ -122,7 +124,8 @@ impl Device {
         let memory = context.total_mem().unwrap_or(0);
         let stream = context.new_stream().map_err(|e| failed("the GPU gives no stream", e))?;
         let full = AtomicBool::new(false);
-        Ok(Self { context, stream, ordinal, name, capability, driver, processors, memory, full, ways: OnceLock::new() })
+        let (ways, aside) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { context, stream, ordinal, name, capability, driver, processors, memory, full, ways, aside })
     }
 
     /// One line on it.
@@ -229,6 +232,24 @@ impl Device {
         }
         // SAFETY: the buffer is long enough, as just checked; T is a plain number, of which any bits are a value.
         unsafe { result::memcpy_dtoh_sync(out, at) }.map_err(|e| failed("copying from the GPU failed", e))
+    }
+
+    /// Fills `out` from the start of a buffer, after everything in the stream is done, by a way of its own: copies of other threads
+    /// neither wait for this one nor it for them.
+    pub(crate) fn read_aside<T: Plain>(&self, buffer: &Buffer, out: &mut [T]) -> Result<()> {
+        let at = buffer.need("read from", size_of_val(out))?;
+        self.wait()?;
+        let made = self.aside.get_or_init(|| Mutex::new(Pinned::new(&self.context).into_iter().collect()));
+        let mut way = made.lock().unwrap_or_else(PoisonError::into_inner);
+        if out.is_empty() || way.is_empty() {
+            drop(way);
+            return self.read(buffer, 0, out);
+        }
+        // SAFETY: the buffer is long enough, as just checked; plain numbers are bytes, of which any are a value.
+        unsafe {
+            let bytes = std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), size_of_val(out));
+            ways::fetch(&mut way, at, bytes)
+        }
     }
 
     /// The ways of large copies. Without them (no memory that the device reaches) the driver copies.

@@ -121,7 +121,8 @@ impl Pinned {
         (0..(cores / 2).clamp(1, MOST)).map(|_| Self::new(context)).collect()
     }
 
-    fn new(context: &Arc<CudaContext>) -> Result<Self> {
+    /// One.
+    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self> {
         let failed = |e: DriverError| failed("the GPU gives no memory for copies", e);
         context.bind_to_thread().map_err(failed)?;
         let stream = context.new_stream().map_err(failed)?;

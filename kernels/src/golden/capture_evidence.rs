@@ -36,6 +36,9 @@ pub struct CaptureEvidence {
     pub traces: Vec<SameFile>,
     /// What capturing cost.
     pub costs: Vec<Cost>,
+    /// What looking and sketching cost, and where sketching's time goes.
+    #[serde(default)]
+    pub looks: Vec<Look>,
     /// Bytes of the dump of the largest prefill, and rates of this run in bytes a second: writing as many to the same disk, and
     /// copying from the device as golden copies.
     pub dump: Dump,
@@ -67,6 +70,40 @@ pub struct Cost {
     pub dump: f64,
 }
 
+/// Seconds of the same work without capture, with a visitor that reads every tap and keeps nothing, and with sketches, in turns.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Look {
+    /// As for [`Cost`]; `layer of released shapes, ...` where the model is one.
+    pub what: String,
+    /// Of each round: off, looked, sketch.
+    pub seconds: Vec<[f64; 3]>,
+    /// Median over rounds of looked / off.
+    pub looked: f64,
+    /// Median over rounds of sketch / off.
+    pub sketch: f64,
+    /// Further runs with sketches, whose parts were timed.
+    pub phases: Vec<Phases>,
+}
+
+/// Where a sketched run's time goes: seconds of the thread that computes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phases {
+    /// All of the run, with everything that is written.
+    pub whole: f64,
+    /// In the writer: what also lies on the device, what lies there alone, and what is here.
+    pub notes: [f64; 3],
+    /// How often each.
+    pub visits: [u64; 3],
+    /// Beginning sketches before memory is written over, and waiting for them there.
+    pub begun: f64,
+    /// How often.
+    pub times: u64,
+    /// After the last op, until the last file is written.
+    pub end: f64,
+}
+
 /// A dump beside the disk and the device.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +131,15 @@ impl Cost {
         let ratio = |i: usize| median(seconds.iter().map(|it| it[i] / it[0]));
         let (sketch, dump) = (ratio(1), ratio(2));
         Self { what, seconds, sketch, dump }
+    }
+}
+
+impl Look {
+    /// Of these rounds.
+    pub fn new(what: String, seconds: Vec<[f64; 3]>, phases: Vec<Phases>) -> Self {
+        let ratio = |i: usize| median(seconds.iter().map(|it| it[i] / it[0]));
+        let (looked, sketch) = (ratio(1), ratio(2));
+        Self { what, seconds, looked, sketch, phases }
     }
 }
 
@@ -144,6 +190,9 @@ impl CaptureEvidence {
         if self.costs.iter().any(|it| it.seconds.len() < 9) {
             out.push("fewer than nine rounds were timed".to_string());
         }
+        if self.looks.iter().any(|it| it.seconds.len() < 5) {
+            out.push("fewer than five rounds of looking were timed".to_string());
+        }
         Ok(out)
     }
 }
@@ -168,19 +217,22 @@ mod tests {
             rows_there: 2,
             traces: vec![SameFile { file: "a".into(), bytes: 3, same: true }],
             costs: vec![Cost::new("prefill".into(), vec![[2.0, 3.0, 5.0]; 9])],
+            looks: vec![Look::new("layer".into(), vec![[2.0, 2.5, 3.0]; 5], vec![Phases::default()])],
             dump: Dump::default(),
         };
         assert!(good.faults().unwrap().is_empty());
         assert_eq!((good.costs[0].sketch, good.costs[0].dump), (1.5, 2.5));
+        assert_eq!((good.looks[0].looked, good.looks[0].sketch), (1.25, 1.5));
         let again = CaptureEvidence::parse(&serde_json::to_string(&good).unwrap()).unwrap();
         assert_eq!(again.words(), 8);
         type Break = fn(&mut CaptureEvidence);
-        let broken: [(Break, &str); 5] = [
+        let broken: [(Break, &str); 6] = [
             (|it| it.images.clear(), "changed since the run"),
             (|it| it.sketches[0].differing = 1, "1 of 8 words differ"),
             (|it| it.traces[0].same = false, "traces: a differs"),
             (|it| it.rows_there = 0, "nothing was captured"),
             (|it| it.costs[0].seconds.truncate(8), "fewer than nine rounds"),
+            (|it| it.looks[0].seconds.truncate(4), "fewer than five rounds"),
         ];
         for (change, said) in broken {
             let mut it = good.clone();

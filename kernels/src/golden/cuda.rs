@@ -13,6 +13,7 @@ use super::accumulator::STEP;
 use super::formats::formats;
 use super::ops::product;
 use super::run::{Args, Desk, Found, Gather, Runner, Step, Values};
+use super::sketch::Spent;
 use super::split::{PIECES, Taken, Tier, steps};
 use crate::cuda::{Buffer, Device, Loader, Nccl};
 use crate::list::{Entry, List, SKETCH, SPLIT};
@@ -103,6 +104,11 @@ impl Gpu {
     /// Rows that were sketched on the device so far.
     pub fn sketched_rows(&self) -> u64 {
         self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.done
+    }
+
+    /// What sketches took of the threads that compute so far.
+    pub fn sketches_spent(&self) -> Spent {
+        self.desk.room.lock().unwrap_or_else(PoisonError::into_inner).waiting.spent
     }
 
     /// Every code of every form of stored weights, as the device decodes it and as golden does: rows `decode`.
@@ -258,6 +264,11 @@ impl Runner for OnDevice {
         !self.sketch_digests.is_empty()
     }
 
+    fn room(&self) -> usize {
+        // Twice what an op of a big model has: sketches of one end while the next one is computed.
+        256 << 20
+    }
+
     fn alloc(&self, bytes: usize) -> Result<Buffer> {
         // Poison: a value that is read before it was written is a NaN.
         self.device.alloc(bytes, 0xff)
@@ -284,6 +295,14 @@ impl Runner for OnDevice {
             Found::F32(values) => self.device.read(memory, offset, values),
             Found::U32(values) => self.device.read(memory, offset, values),
             Found::U8(values) => self.device.read(memory, offset, values),
+        }
+    }
+
+    fn read_aside(&self, memory: &Buffer, found: &mut Found) -> Result<()> {
+        match found {
+            Found::F32(values) => self.device.read_aside(memory, values),
+            Found::U32(values) => self.device.read_aside(memory, values),
+            Found::U8(values) => self.device.read_aside(memory, values),
         }
     }
 

@@ -2,25 +2,38 @@
 //! On the exact-split tier their products run as all others do there ([`super::split`]).
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use karat_model::{Error, Result};
 use karat_reference::backend::{Act, Experts, Kept, Matrix, Up};
+use karat_seam::Later;
 
 use super::ops::{fit, floats, indices, one, product, rows, step, values};
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
+use super::sketch::{Lent, Lies, want};
 use super::split;
 
 /// Most bytes of rows and sums; beyond that the experts go op by op.
 const MOST: usize = 8 << 30;
+/// Most bytes of activations that are kept for their sketches, of which those of two layers are there at a time.
+const MOST_KEPT: usize = 4 << 30;
 
-/// Rows `[rows, D]` and sums `[sums, D]`, f64.
+/// Rows `[rows, D]` and sums `[sums, D]`, f64; activations that are kept.
 #[derive(Debug)]
 pub(super) struct Rows<R: Runner> {
     desk: Desk<R>,
     d: usize,
     x: Option<(R::Memory, usize)>,
     sums: Option<(R::Memory, usize)>,
+    acts: Option<Acts<R::Memory>>,
+}
+
+/// Activations `[acts, I]`.
+#[derive(Debug)]
+struct Acts<M> {
+    memory: Arc<Lent<M>>,
+    count: usize,
+    inner: usize,
 }
 
 /// What an op is put together from.
@@ -87,7 +100,7 @@ impl<R: Runner> Rows<R> {
             return Ok(None);
         }
         let desk = desk.alone();
-        let mut it = Self { desk, d, x: None, sums: None };
+        let mut it = Self { desk, d, x: None, sums: None, acts: None };
         if count > 0 {
             let memory = it.desk.runner.alloc(4 * count * d)?;
             let mut at = 0;
@@ -107,21 +120,22 @@ impl<R: Runner> Rows<R> {
         Ok(Some(it))
     }
 
-    /// Activations of some rows; gives their place, or leaves it to `last` which piece they are.
+    /// Activations of some rows; gives their place. `lists`: the rows, and behind them where their activations are kept, if they are.
     fn up<'a>(
         &self,
         plan: &mut Plan<'a, R>,
-        rows: &'a [u32],
+        lists: &'a [u32],
         up: &Up<'a>,
         [w1, w3]: [&Held; 2],
         act: Piece<'a>,
     ) -> Result<usize> {
-        let (s, d, inner) = (rows.len(), self.d, up.weights[0].n);
+        let (s, d, inner) = (up.wt.len(), self.d, up.weights[0].n);
+        let (rows, kept) = lists.split_at_checked(s).unwrap_or((lists, &[]));
         let (x, count) = self.x.as_ref().ok_or_else(|| Error::input("no rows were laid on the device"))?;
-        fit("experts", up.weights.iter().all(|w| (w.n, w.k) == (inner, d)) && up.wt.len() == s)?;
+        fit("experts", up.weights.iter().all(|w| (w.n, w.k) == (inner, d)) && rows.len() == s)?;
         fit("experts", rows.iter().all(|&row| (row as usize) < *count))?;
         let from = plan.piece(Piece::Held(self.desk.runner.at(x)));
-        let row = plan.piece(indices(rows));
+        let row = plan.piece(indices(lists));
         let own = plan.piece(Piece::Room(4 * s * d));
         let [g, u] = [(); 2].map(|()| plan.piece(Piece::Room(4 * s * inner)));
         let wt = plan.piece(floats(up.wt));
@@ -131,6 +145,13 @@ impl<R: Runner> Rows<R> {
         plan.multiply(&self.desk, [own, g], w1, [s, inner, d])?;
         plan.multiply(&self.desk, [own, u], w3, [s, inner, d])?;
         plan.steps.push(step("golden_swiglu", s * inner, &[g, u, wt, act], &[s * inner, inner], &limit));
+        if let Some(acts) = self.acts.as_ref().filter(|_| !kept.is_empty()) {
+            // Each where it alone is written.
+            fit("experts", acts.inner == inner && kept.len() == s && kept.windows(2).all(|at| at[0] < at[1]))?;
+            fit("experts", kept.last().is_none_or(|&last| (last as usize) < acts.count))?;
+            let kept = plan.piece(Piece::Held(self.desk.runner.at(acts.memory.memory()?)));
+            plan.steps.push(step("golden_sketch_keep", s * inner, &[act, row, kept], &[s, inner], &[]));
+        }
         Ok(act)
     }
 }
@@ -163,6 +184,7 @@ impl<R: Runner> Experts for Rows<R> {
         let (s, d, inner) = (rows.len(), self.d, w2.k);
         fit("experts", w2.n == d)?;
         let w2 = self.desk.held(w2)?;
+        let lists = if let Act::Made(up) = &act { [rows, up.kept].concat() } else { Vec::new() };
         let mut plan = Plan::new();
         let up = match act {
             Act::Given(_) => None,
@@ -171,7 +193,7 @@ impl<R: Runner> Experts for Rows<R> {
         let act = match (&up, act) {
             (Some((up, w1, w3)), _) => {
                 fit("experts", up.weights[0].n == inner)?;
-                self.up(&mut plan, rows, up, [w1, w3], Piece::Room(4 * s * inner))?
+                self.up(&mut plan, &lists, up, [w1, w3], Piece::Room(4 * s * inner))?
             }
             (None, Act::Given(act)) => {
                 fit("experts", act.len() == s * inner)?;
@@ -203,5 +225,25 @@ impl<R: Runner> Experts for Rows<R> {
         let step = step("golden_round", n, &[0, 1], &[n, rows.start * self.d], &[]);
         // SAFETY: as said above.
         values(one(unsafe { self.desk.run(&pieces, &[step]) }?)?)
+    }
+
+    fn keep(&mut self, acts: usize, inner: usize) -> Result<bool> {
+        let bytes = acts.saturating_mul(4 * inner);
+        if bytes > MOST_KEPT || u32::try_from(acts).is_err() || !self.desk.runner.sketches() {
+            return Ok(false);
+        }
+        let room = self.desk.room.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without so much memory they go the other way, as without anybody who takes sketches.
+        let memory = room.waiting.spare.lend(&*self.desk.runner, bytes).ok().map(Arc::new);
+        self.acts = memory.map(|memory| Acts { memory, count: acts, inner });
+        Ok(self.acts.is_some())
+    }
+
+    fn sketch(&self, rows: Range<usize>, each: usize) -> Result<Option<Box<dyn Later>>> {
+        let Some(acts) = &self.acts else { return Ok(None) };
+        fit("experts", rows.start <= rows.end && rows.end * each <= acts.count)?;
+        let (lies, width) = (Lies::Held(acts.memory.clone()), each * acts.inner);
+        let values = rows.start * width..rows.end * width;
+        want(&self.desk.runner, &self.desk.room, lies, &values, (rows.len(), false)).map(Some)
     }
 }

@@ -22,10 +22,11 @@ mod tiers;
 mod weights;
 
 pub use accumulator::{DECLARED, LONGEST, Model, accumulator, bound, least, stated};
-pub use capture_evidence::{CaptureEvidence, Cost, Dump, SameWords, median};
+pub use capture_evidence::{CaptureEvidence, Cost, Dump, Look, Phases, SameWords, median};
 pub use compare::{Compared, OpBits, compare};
 pub use cuda::{Gpu, IMAGES, digests, sketch_digest};
 pub use evidence::{GoldenEvidence, Refusal, SameFile, standing};
+pub use sketch::Spent;
 pub use split::{Taken, Tier};
 pub use split_evidence::{CANCELLING, Products, SplitEvidence, Times, split_digest, split_standing};
 pub use spread_evidence::SpreadEvidence;

@@ -11,7 +11,7 @@ use karat_seam::Later;
 
 use super::experts::Rows;
 use super::run::{Desk, Found, Piece, Runner, Step, Values};
-use super::sketch;
+use super::sketch::{self, Lies};
 use super::weights::Panels;
 
 pub(super) fn floats(values: &[f32]) -> Piece<'_> {
@@ -135,7 +135,7 @@ impl<R: Runner> Backend for Desk<R> {
         if !self.room.lock().unwrap_or_else(PoisonError::into_inner).holds(place) || !self.runner.sketches() {
             return Ok(None);
         }
-        sketch::want(&self.runner, &self.room, place.start, &values, (rows, ragged)).map(Some)
+        sketch::want(&self.runner, &self.room, Lies::Room(place.start), &values, (rows, ragged)).map(Some)
     }
 
     fn linear(&self, x: &[f32], w: Matrix<'_>) -> Result<Vec<f32>> {

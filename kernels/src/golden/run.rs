@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use karat_model::{Error, Result};
 use karat_reference::backend::Place;
 
-use super::sketch::{Waiting, perform};
+use super::sketch::{Waiting, give_back, make_way};
 use super::split::Split;
 use super::weights::Weights;
 
@@ -45,6 +45,10 @@ pub(crate) trait Runner: Debug + Send + Sync + 'static {
     fn identity(&self) -> String;
     /// Whether it has the kernels of sketches.
     fn sketches(&self) -> bool;
+    /// Least bytes of a room: results of small ops lie in it for a while.
+    fn room(&self) -> usize {
+        64 << 20
+    }
     /// That many bytes, aligned to 256.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
     /// Address of a memory for kernels.
@@ -55,6 +59,10 @@ pub(crate) trait Runner: Debug + Send + Sync + 'static {
     fn settle(&self) -> Result<()>;
     /// Fills `found` from `offset` on, after all kernels; refuses what does not lie in the memory.
     fn read(&self, memory: &Self::Memory, offset: usize, found: &mut Found) -> Result<()>;
+    /// The same from the start of the memory, beside the copies of other threads.
+    fn read_aside(&self, memory: &Self::Memory, found: &mut Found) -> Result<()> {
+        self.read(memory, 0, found)
+    }
     /// Queues `threads` threads of a kernel.
     ///
     /// # Safety
@@ -93,9 +101,6 @@ pub(super) struct Step {
 
 /// Alignment of every piece.
 pub(super) const ALIGNED: usize = 256;
-
-/// Least bytes of the room: results of small ops lie in it for a while.
-const LEAST: usize = 64 << 20;
 
 /// Results whose places are known.
 const KNOWN: usize = 8;
@@ -199,6 +204,7 @@ impl<R: Runner> Desk<R> {
             }
         }
         self.runner.settle()?;
+        room.waiting.landed();
         let start = self.runner.at(memory);
         let address = |i: usize| match &pieces[i] {
             Piece::Held(at) => *at,
@@ -238,12 +244,12 @@ impl<R: Runner> Desk<R> {
 }
 
 impl<R: Runner> Room<R> {
-    /// Bytes for an op: how many there were before them. Whatever is wanted of what lies there is sketched before.
+    /// Bytes for an op: how many there were before them. Whatever is wanted of what lies there was sketched before.
     fn take(&mut self, runner: &R, bytes: usize) -> Result<u64> {
         if self.memory.as_ref().is_none_or(|(_, have)| *have < bytes) {
-            perform(runner, self)?;
+            give_back(runner, self)?;
             self.memory = None;
-            let bytes = bytes.next_power_of_two().max(LEAST);
+            let bytes = bytes.next_power_of_two().max(runner.room());
             self.memory = Some((runner.alloc(bytes)?, bytes));
             (self.number, self.end) = (self.number + 1, 0);
         }
@@ -253,9 +259,7 @@ impl<R: Runner> Room<R> {
             first = first.next_multiple_of(all);
         }
         let end = first + bytes as u64;
-        if self.waiting.oldest().is_some_and(|start| start + all < end) {
-            perform(runner, self)?;
-        }
+        make_way(runner, self, all, end)?;
         self.end = end;
         Ok(first)
     }

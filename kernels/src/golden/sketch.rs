@@ -1,10 +1,12 @@
 //! Sketches of results that still lie on the device: which are wanted, and all of them at once before their memory is needed.
 //!
-//! A tap costs no launch and no copy when it is shown. When somebody waits, or when an operand is about to be written over a result
-//! that is still wanted, the rows of all such results are sketched by three launches, and only their lines are copied back.
+//! A tap costs no launch and no copy when it is shown. When somebody asks, or when half a room was written behind a result that is
+//! still wanted, three launches sketch the rows of all such results, and nobody waits for them but who writes over these rows. Lines
+//! of one launch lie behind those of the one before, and are copied here together, by who asks first, beside golden's own copies.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use karat_model::{Error, Result};
 use karat_seam::{Later, SketchLine};
@@ -19,71 +21,142 @@ const BLOCK: usize = 1024;
 const PART: usize = 224;
 /// Threads of a block of a row.
 const PAIRS: usize = 8;
-/// Rows after which they are sketched, whoever waits: no more than so many lines are held.
+/// Threads that make a row's line: one a signed sum, and one for everything else.
+const TASKS: usize = 17;
+/// Most rows whose lines lie together.
 const MOST_ROWS: usize = 1 << 17;
+
+/// Where rows lie.
+#[derive(Debug)]
+pub(super) enum Lies<M> {
+    /// In the room, so many bytes before them.
+    Room(u64),
+    /// In memory of their own.
+    Held(Arc<Lent<M>>),
+}
 
 /// Rows of a result.
 #[derive(Debug)]
-struct Wanted {
-    /// Bytes before the result in the room, and before the rows in the result.
-    start: u64,
+struct Wanted<M> {
+    lies: Lies<M>,
+    /// Bytes before the rows in the result.
     at: u64,
     rows: usize,
     width: usize,
     ragged: bool,
 }
 
-/// Sketches that are wanted and were not computed yet.
+/// Sketches that are wanted, and those whose kernels may not have ended.
 #[derive(Debug)]
 pub(super) struct Waiting<M> {
-    wanted: Vec<Wanted>,
+    wanted: Vec<Wanted<M>>,
+    /// Where their lines go, the rows so far, and those whose kernels were launched.
+    open: Option<Arc<Batch<M>>>,
     rows: usize,
-    /// What they become.
-    batch: Arc<Batch<M>>,
+    launched: usize,
+    flying: Option<Flying<M>>,
     /// Signs and keys, and memory for jobs, lengths and parts.
     table: Option<M>,
     pad: Option<(M, usize)>,
-    /// Memory for lines that nobody reads any more.
-    spare: Arc<Mutex<Vec<(M, usize)>>>,
+    pub(super) spare: Spare<M>,
     /// Rows so far.
     pub(super) done: u64,
+    pub(super) spent: Spent,
+}
+
+/// What sketches took of the threads that compute, so far: beginning them before memory is written over, and waiting for them there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// How often something was begun or waited for.
+    pub times: u64,
+    /// Seconds of both.
+    pub seconds: f64,
 }
 
 impl<M> Default for Waiting<M> {
     fn default() -> Self {
-        let spare = Arc::default();
-        let batch = Arc::new(Batch::new(&spare));
-        Self { wanted: Vec::new(), rows: 0, batch, table: None, pad: None, spare, done: 0 }
+        let (wanted, open, flying, table, pad, spare) = (Vec::new(), None, None, None, None, Spare::default());
+        Self { wanted, open, rows: 0, launched: 0, flying, table, pad, spare, done: 0, spent: Spent::default() }
     }
+}
+
+/// Rows that kernels may still read, with what is held for them.
+#[derive(Debug)]
+struct Flying<M> {
+    /// Start of the oldest of them in the room.
+    oldest: Option<u64>,
+    _held: Vec<Wanted<M>>,
+}
+
+fn oldest<M>(wanted: &[Wanted<M>]) -> Option<u64> {
+    let in_room = |it: &Wanted<M>| if let Lies::Room(start) = it.lies { Some(start) } else { None };
+    wanted.iter().filter_map(in_room).min()
 }
 
 impl<M> Waiting<M> {
-    /// Start of the oldest result that is wanted.
-    pub(super) fn oldest(&self) -> Option<u64> {
-        self.wanted.iter().map(|it| it.start).min()
+    /// Everything that was launched has ended.
+    pub(super) fn landed(&mut self) {
+        self.flying = None;
     }
 }
 
-/// Lines that were computed together. They are copied here when somebody asks, by who asks: golden goes on meanwhile.
+/// Memory that is lent again: on the device, by its size, and here.
+#[derive(Debug)]
+pub(super) struct Spare<M>(Arc<Mutex<Left<M>>>);
+
+/// With its bytes, and of here.
+type Left<M> = (Vec<(M, usize)>, Vec<Vec<u32>>);
+
+impl<M> Default for Spare<M> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<M> Spare<M> {
+    /// At least so many bytes; poison, or what somebody left there.
+    pub(super) fn lend<R: Runner<Memory = M>>(&self, runner: &R, bytes: usize) -> Result<Lent<M>> {
+        let bytes = bytes.next_power_of_two();
+        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = left.0.iter().position(|(_, have)| *have == bytes).map(|i| left.0.swap_remove(i).0);
+        drop(left);
+        let memory = found.map_or_else(|| runner.alloc(bytes), Ok)?;
+        Ok(Lent { memory: Some((memory, bytes)), spare: Self(self.0.clone()) })
+    }
+}
+
+/// Memory that goes back to where it came from. Kernels that still use it come before those of who has it next.
+#[derive(Debug)]
+pub(super) struct Lent<M> {
+    memory: Option<(M, usize)>,
+    spare: Spare<M>,
+}
+
+impl<M> Lent<M> {
+    pub(super) fn memory(&self) -> Result<&M> {
+        self.memory.as_ref().map(|(memory, _)| memory).ok_or_else(|| Error::input("the device gave no memory"))
+    }
+}
+
+impl<M> Drop for Lent<M> {
+    fn drop(&mut self) {
+        self.spare.0.lock().unwrap_or_else(PoisonError::into_inner).0.extend(self.memory.take());
+    }
+}
+
+/// Lines that lie together. They are copied here when somebody asks, by who asks: golden goes on meanwhile.
 #[derive(Debug)]
 struct Batch<M> {
-    /// Where they lie, the bytes of that memory, and how many rows they are.
-    there: OnceLock<(M, usize, usize)>,
-    here: Mutex<Option<Vec<u32>>>,
-    spare: Arc<Mutex<Vec<(M, usize)>>>,
-}
-
-impl<M> Batch<M> {
-    fn new(spare: &Arc<Mutex<Vec<(M, usize)>>>) -> Self {
-        Self { there: OnceLock::new(), here: Mutex::default(), spare: spare.clone() }
-    }
+    there: Lent<M>,
+    /// How many, once no more come.
+    rows: OnceLock<usize>,
+    here: Mutex<Vec<u32>>,
 }
 
 impl<M> Drop for Batch<M> {
     fn drop(&mut self) {
-        if let Some((memory, bytes, _)) = self.there.take() {
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((memory, bytes));
-        }
+        let here = std::mem::take(self.here.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.there.spare.0.lock().unwrap_or_else(PoisonError::into_inner).1.push(here);
     }
 }
 
@@ -100,76 +173,144 @@ impl<R: Runner> Later for Ticket<R> {
         let failed = karat_seam::Error::source;
         {
             let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.batch.there.get().is_none() && Arc::ptr_eq(&self.batch, &room.waiting.batch) {
-                perform(&*self.runner, &mut room).map_err(failed)?;
+            if room.waiting.open.as_ref().is_some_and(|open| Arc::ptr_eq(open, &self.batch)) {
+                close(&*self.runner, &mut room).map_err(failed)?;
             }
         }
         let lost = || failed(Error::input("sketches on the device were lost: it failed before"));
-        let (memory, _, rows) = self.batch.there.get().ok_or_else(lost)?;
+        let rows = *self.batch.rows.get().ok_or_else(lost)?;
         let mut here = self.batch.here.lock().unwrap_or_else(PoisonError::into_inner);
-        if here.is_none() {
-            let mut found = Found::U32(vec![0; WORDS * rows]);
-            self.runner.read(memory, 0, &mut found).map_err(failed)?;
+        if here.is_empty() {
+            let spare = self.batch.there.spare.0.lock().unwrap_or_else(PoisonError::into_inner).1.pop();
+            let mut words = spare.unwrap_or_default();
+            words.resize(WORDS * rows, 0);
+            let mut found = Found::U32(words);
+            self.runner.read_aside(self.batch.there.memory().map_err(failed)?, &mut found).map_err(failed)?;
             if let Found::U32(words) = found {
-                *here = Some(words);
+                *here = words;
             }
         }
-        let lines = here.as_deref().ok_or_else(lost)?;
-        Ok(lines[self.rows.start * WORDS..self.rows.end * WORDS].as_chunks::<WORDS>().0.to_vec())
+        let lines = here.get(self.rows.start * WORDS..self.rows.end * WORDS).ok_or_else(lost)?;
+        Ok(lines.as_chunks::<WORDS>().0.to_vec())
     }
 }
 
-/// Notes that these rows are wanted. `start`: bytes before the result; `values`: which of its values.
+/// Notes that these rows are wanted: which values of a result.
 pub(super) fn want<R: Runner>(
     runner: &Arc<R>,
     shared: &Arc<Mutex<Room<R>>>,
-    start: u64,
+    lies: Lies<R::Memory>,
     values: &Range<usize>,
     (rows, ragged): (usize, bool),
 ) -> Result<Box<dyn Later>> {
     let mut room = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    if room.waiting.rows + rows > MOST_ROWS && room.waiting.rows > 0 {
-        perform(&**runner, &mut room)?;
+    if room.waiting.rows + rows > MOST_ROWS {
+        close(&**runner, &mut room)?;
     }
-    let first = room.waiting.rows;
+    let waiting = &mut room.waiting;
+    let batch = match &waiting.open {
+        Some(batch) => batch.clone(),
+        None => {
+            let there = waiting.spare.lend(&**runner, 4 * WORDS * rows.max(MOST_ROWS))?;
+            let batch = Arc::new(Batch { there, rows: OnceLock::new(), here: Mutex::default() });
+            waiting.open.insert(batch).clone()
+        }
+    };
+    let first = waiting.rows;
     let width = values.len().checked_div(rows).unwrap_or(0);
-    room.waiting.wanted.push(Wanted { start, at: 4 * values.start as u64, rows, width, ragged });
-    room.waiting.rows += rows;
-    let batch = room.waiting.batch.clone();
+    waiting.wanted.push(Wanted { lies, at: 4 * values.start as u64, rows, width, ragged });
+    waiting.rows += rows;
     Ok(Box::new(Ticket { runner: runner.clone(), room: shared.clone(), batch, rows: first..first + rows }))
+}
+
+/// Before an op writes the bytes up to `end` of a room that has `all`: sketches begin once half of a room was written behind the oldest
+/// rows that are wanted, and have ended, as a rule, when the other half was. Where they have not, this waits.
+pub(super) fn make_way<R: Runner>(runner: &R, room: &mut Room<R>, all: u64, end: u64) -> Result<()> {
+    if oldest(&room.waiting.wanted).is_some_and(|start| start + all / 2 < end) {
+        timed(room, |room| begin(runner, room))?;
+    }
+    let flying = room.waiting.flying.as_ref();
+    let needed = flying.and_then(|it| it.oldest).is_some_and(|start| start + all < end);
+    if needed { timed(room, |room| land(runner, room)) } else { Ok(()) }
+}
+
+fn timed<R: Runner>(room: &mut Room<R>, run: impl FnOnce(&mut Room<R>) -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    run(room)?;
+    let spent = &mut room.waiting.spent;
+    *spent = Spent { times: spent.times + 1, seconds: spent.seconds + start.elapsed().as_secs_f64() };
+    Ok(())
+}
+
+/// Sketches everything that is wanted of the room, which is given back then.
+pub(super) fn give_back<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
+    timed(room, |room| {
+        begin(runner, room)?;
+        land(runner, room)
+    })
+}
+
+fn land<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
+    if room.waiting.flying.is_some() {
+        runner.settle()?;
+        room.waiting.landed();
+    }
+    Ok(())
+}
+
+/// No more rows come to the lines that lie together.
+fn close<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
+    begin(runner, room)?;
+    let (open, rows) = (room.waiting.open.take(), std::mem::take(&mut room.waiting.rows));
+    room.waiting.launched = 0;
+    if let Some(batch) = open {
+        let _ = batch.rows.set(rows);
+    }
+    Ok(())
+}
+
+/// Begins to sketch everything that is wanted. What fails is lost, with the lines before it.
+fn begin<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
+    let wanted = std::mem::take(&mut room.waiting.wanted);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let done = launch(runner, room, wanted);
+    if done.is_err() {
+        (room.waiting.open, room.waiting.rows, room.waiting.launched) = (None, 0, 0);
+    }
+    done
 }
 
 fn step<R: Runner>(runner: &R, kernel: &'static str, threads: usize, p: &[u64], n: &[usize]) -> Result<()> {
     let mut args = Args::default();
     args.p.iter_mut().zip(p).for_each(|(to, &from)| *to = from);
     args.n.iter_mut().zip(n).for_each(|(to, &from)| *to = from as i64);
-    // SAFETY: the addresses lead to as much memory as these sizes need (see `perform`), held until they are done.
+    // SAFETY: the addresses lead to as much memory as these sizes need (see `launch`), held until the kernels have ended.
     unsafe { runner.launch(kernel, threads, args) }
 }
 
-/// Sketches everything that is wanted, and waits for the kernels: the rows may be written over then. Whatever becomes of it, nothing
-/// is wanted then.
-pub(super) fn perform<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
-    let wanted = std::mem::take(&mut room.waiting.wanted);
-    let rows = std::mem::take(&mut room.waiting.rows);
-    let next = Arc::new(Batch::new(&room.waiting.spare));
-    let batch = std::mem::replace(&mut room.waiting.batch, next);
-    if rows == 0 {
-        return Ok(());
-    }
-    let Some((memory, bytes)) = &room.memory else { return Err(Error::input("the device gave no memory")) };
+/// Three kernels, for which nobody waits: until they have ended, the rows and what is held for them are `flying`.
+fn launch<R: Runner>(runner: &R, room: &mut Room<R>, wanted: Vec<Wanted<R::Memory>>) -> Result<()> {
+    // The jobs of those before are written over.
+    land(runner, room)?;
+    let none = || Error::input("the device gave no memory");
+    let (memory, bytes) = room.memory.as_ref().ok_or_else(none)?;
     let base = runner.at(memory);
     // SketchJob of the kernel: address, width, rows and blocks before it, ragged.
     let (mut jobs, mut row, mut blocks) = (Vec::with_capacity(10 * wanted.len()), 0, 0);
     for it in &wanted {
-        let at = base + it.start % *bytes as u64 + it.at;
-        for word in [at, it.width as u64, row, blocks, u64::from(it.ragged)] {
+        let at = match &it.lies {
+            Lies::Room(start) => base + start % *bytes as u64,
+            Lies::Held(lent) => runner.at(lent.memory()?),
+        };
+        for word in [at + it.at, it.width as u64, row, blocks, u64::from(it.ragged)] {
             jobs.extend([word as u32, (word >> 32) as u32]);
         }
         row += it.rows as u64;
         blocks += (it.rows * it.width.div_ceil(BLOCK).max(1)) as u64;
     }
-    let blocks = blocks as usize;
+    let (rows, blocks) = (row as usize, blocks as usize);
     let sizes = [4 * jobs.len(), 4 * rows, PART * blocks];
     let mut end = 0;
     let offsets = sizes.map(|bytes| {
@@ -188,32 +329,20 @@ pub(super) fn perform<R: Runner>(runner: &R, room: &mut Room<R>) -> Result<()> {
         let bytes = end.next_power_of_two();
         waiting.pad = Some((runner.alloc(bytes)?, bytes));
     }
-    let (Some(table), Some((pad, _))) = (&waiting.table, &waiting.pad) else {
-        return Err(Error::input("the device gave no memory"));
+    let (Some(table), Some((pad, _)), Some(batch)) = (&waiting.table, &waiting.pad, &waiting.open) else {
+        return Err(none());
     };
-    let (lines, bytes) = for_lines(runner, waiting, 4 * WORDS * rows)?;
+    let out = runner.at(batch.there.memory()?) + (4 * WORDS * waiting.launched) as u64;
     runner.write(pad, offsets[0], Values::U32(&jobs))?;
     runner.settle()?;
     let start = runner.at(pad);
     let [at, lengths, parts] = offsets.map(|offset| start + offset as u64);
-    let (table, n, out) = (runner.at(table), wanted.len(), runner.at(&lines));
+    let (table, n) = (runner.at(table), wanted.len());
+    waiting.flying = Some(Flying { oldest: oldest(&wanted), _held: wanted });
     step(runner, "golden_sketch_lengths", rows, &[at, lengths], &[n, rows])?;
     step(runner, "golden_sketch_lanes", PAIRS * blocks, &[at, lengths, table, parts], &[n, blocks])?;
-    step(runner, "golden_sketch_rows", rows, &[at, lengths, table, parts, out], &[n, rows])?;
-    runner.settle()?;
-    room.waiting.done += rows as u64;
-    let _ = batch.there.set((lines, bytes, rows));
+    step(runner, "golden_sketch_rows", TASKS * rows, &[at, lengths, table, parts, out], &[n, rows])?;
+    waiting.launched += rows;
+    waiting.done += rows as u64;
     Ok(())
-}
-
-/// Memory for lines, with its bytes: some that was used before, if it is large enough.
-fn for_lines<R: Runner>(runner: &R, waiting: &Waiting<R::Memory>, bytes: usize) -> Result<(R::Memory, usize)> {
-    let mut spare = waiting.spare.lock().unwrap_or_else(PoisonError::into_inner);
-    while let Some((memory, have)) = spare.pop() {
-        if have >= bytes {
-            return Ok((memory, have));
-        }
-    }
-    let bytes = bytes.next_power_of_two();
-    Ok((runner.alloc(bytes)?, bytes))
 }

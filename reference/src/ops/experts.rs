@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use karat_model::Result as Done;
+use karat_seam::Later;
 use rayon::prelude::*;
 
 use super::swiglu::Swiglu;
@@ -242,7 +243,21 @@ pub(crate) fn routed<T: Real, W: ExpertWeights<T>>(
     parts: &[Routed<'_, T>],
     w: &W,
 ) -> Result<Vec<Made<T>>, W::Error> {
-    routed_and_kept(ctx, parts, w, None)
+    routed_and_kept(ctx, parts, w, There::begin(ctx, parts, true, true).as_ref(), None)
+}
+
+/// Sketches of each part's activations, and the routed branches.
+type Sketched<T> = (Vec<Box<dyn Later>>, Vec<Made<T>>);
+
+/// The same, and sketches of the weighted activations `[S,K,I]` of each part, which stay on a backend; `None` where none keeps them.
+pub(crate) fn routed_and_sketched<T: Real, W: ExpertWeights<T>>(
+    ctx: Ctx<'_>,
+    parts: &[Routed<'_, T>],
+    w: &W,
+) -> Result<Option<Sketched<T>>, W::Error> {
+    let Some(there) = There::keeping(ctx, parts) else { return Ok(None) };
+    let sums = routed_and_kept(ctx, parts, w, Some(&there), None)?;
+    Ok(there.sketches::<T>(ctx).map(|lines| (lines, sums)))
 }
 
 /// The same, and the weighted activations `[S,K,I]` of each part for who only reads them: in one pass over the experts.
@@ -258,7 +273,7 @@ pub(crate) fn routed_and_act<T: Real, W: ExpertWeights<T>>(
         let mut acts = acts.lock().unwrap_or_else(PoisonError::into_inner);
         put(&mut acts, users, act, inner);
     };
-    let sums = routed_and_kept(ctx, parts, w, Some(&keep))?;
+    let sums = routed_and_kept(ctx, parts, w, There::begin(ctx, parts, true, true).as_ref(), Some(&keep))?;
     Ok((acts.into_inner().unwrap_or_else(PoisonError::into_inner), sums))
 }
 
@@ -277,26 +292,26 @@ fn put<T: Real>(acts: &mut [Vec<T>], users: &Users, act: &[T], inner: usize) {
 /// Who is given each expert's rows and activations.
 type Keep<'a, T> = Option<&'a (dyn Fn(&Users, &[T]) + Sync)>;
 
-/// Routed branch of each part.
+/// Routed branch of each part, on a backend where its rows lie `there`.
 fn routed_and_kept<T: Real, W: ExpertWeights<T>>(
     ctx: Ctx<'_>,
     parts: &[Routed<'_, T>],
     w: &W,
+    there: Option<&There>,
     keep: Keep<'_, T>,
 ) -> Result<Vec<Made<T>>, W::Error> {
-    let there = There::begin(ctx, parts, true, true);
     let load = |e| Ok((w.up(e)?, w.down(e)?));
-    sum_over_experts(ctx, parts, there.as_ref(), load, |e, users, (up, w2)| {
+    sum_over_experts(ctx, parts, there, load, |e, users, (up, w2)| {
         let ctx = ctx.of_expert(e);
-        if let (Some(there), None) = (&there, keep) {
+        if let (Some(there), None) = (there, keep) {
             return there.whole(ctx, parts, users, &up, &w2);
         }
-        let act = weighted(ctx, parts, there.as_ref(), users, &up);
+        let act = weighted(ctx, parts, there, users, &up);
         if let Some(keep) = keep {
             keep(users, &act);
         }
         let act = rows(&act, ctx.config.moe_intermediate_size);
-        there.as_ref().map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
+        there.map_or_else(|| down(ctx, &act, &w2), |there| there.down(ctx, users, &act, &w2))
     })
 }
 

@@ -269,7 +269,7 @@ impl Later for Elsewhere {
 }
 
 #[test]
-fn rows_from_elsewhere_and_rows_put_off_are_written_in_their_order() {
+fn rows_from_elsewhere_and_rows_of_here_are_written_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let requests = Requests { seqs: vec![Sequence::prompt("a", (0..9).collect::<Vec<u32>>())] };
     let rows: Vec<RowId> = (0..9).map(|pos| RowId::new(0, pos)).collect();
@@ -296,7 +296,6 @@ fn rows_from_elsewhere_and_rows_put_off_are_written_in_their_order() {
                         writer.visit(at, rows, tensor.as_mut()).unwrap();
                     }
                 }
-                assert_eq!(writer.held > 0, elsewhere);
             }
         }
         writer.finish().unwrap()

@@ -1,4 +1,5 @@
-//! The part `capture`: sketches and whole dumps of golden on the GPU against the CPU's, and what they cost.
+//! The part `capture`: sketches and whole dumps of golden on the GPU against the CPU's, and what they cost; the same of one layer of
+//! released shapes, where its folder is given.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,15 +9,15 @@ use std::time::Instant;
 
 use karat_kernels::cuda::Device;
 use karat_kernels::evidence::Place;
-use karat_kernels::golden::{CaptureEvidence, Cost, Dump, Gpu, SameFile, SameWords, median};
+use karat_kernels::golden::{CaptureEvidence, Cost, Dump, Gpu, Look, Phases, SameFile, SameWords, median};
 use karat_kernels::list::SKETCH;
 use karat_kernels::pack::Pack;
 use karat_model::{Checkpoint, Error, Result};
 use karat_reference::{Golden, Mode, Session};
-use karat_seam::{
-    DataMut, Lane, Later, NoTaps, Path as _, Requests, RowId, Sequence, Site, TensorMut, There, Visitor, Want,
-};
-use karat_trace::{Header, ModelId, Order, RowSketch, SketchWriter, TapGlob, TraceWriter, told};
+use karat_seam::{Lane, Layer, NoTaps, Path as _, Requests, Sequence, Streams, Visitor};
+use karat_trace::{Header, ModelId, Order, SketchWriter, TapGlob, TraceWriter, told};
+
+use super::looks::{Looks, Step, Timed};
 
 /// What the part is given.
 pub(crate) struct Part {
@@ -25,15 +26,22 @@ pub(crate) struct Part {
     pub(crate) date: String,
     /// Folder of the model.
     pub(crate) model: PathBuf,
+    /// Folder of a model of released shapes.
+    pub(crate) layer: Option<PathBuf>,
 }
 
 /// Tokens of the compared runs.
 const TOKENS: usize = 512;
-/// Rounds of each prefill: tokens, how many at most, seconds after which nine are enough.
-const PREFILLS: [(usize, usize, f64); 2] = [(512, 15, 15.0), (2048, 11, 30.0)];
-const LEAST_ROUNDS: usize = 9;
-/// Rounds of three decode steps.
+/// Rounds of each prefill: tokens, and how many.
+const PREFILLS: [(usize, usize); 2] = [(512, 15), (2048, 11)];
+/// Rounds of decode steps.
 const STEPS: usize = 40;
+/// The layer of released shapes: rows, rounds at least and at most, and seconds after which the least are enough.
+const LAYER: (usize, [usize; 2], f64) = (2048, [5, 9], 30.0);
+/// Its decode steps: tokens before them, and rounds.
+const LAYER_STEPS: (usize, usize) = (128, 24);
+/// Runs whose parts are timed.
+const PHASES: usize = 3;
 
 /// Runs it; true if everything is the same as on the CPU.
 pub(crate) fn run(it: &Part) -> Result<bool> {
@@ -68,20 +76,43 @@ pub(crate) fn run(it: &Part) -> Result<bool> {
         rows_there: 0,
         traces: Vec::new(),
         costs: Vec::new(),
+        looks: Vec::new(),
         dump: Dump::default(),
     };
+    let start = Instant::now();
+    let on = Some(&gpu);
+    let done = |what: &str, evidence: &CaptureEvidence| {
+        println!("== {what}: {:.1} s since the start", start.elapsed().as_secs_f64());
+        write(&it.out, evidence)
+    };
     compare(&gpu, &checkpoint, &folder, &mut evidence)?;
-    write(&it.out, &evidence)?;
-    for (tokens, most, budget) in PREFILLS {
-        prefill(&gpu, &checkpoint, &folder, (tokens, most, budget), &mut evidence)?;
-        write(&it.out, &evidence)?;
+    done("compared", &evidence)?;
+    for (tokens, rounds) in PREFILLS {
+        prefill(&gpu, &checkpoint, &folder, (tokens, rounds), &mut evidence)?;
+        done("prefill", &evidence)?;
     }
-    decode(&gpu, &checkpoint, &folder, &mut evidence)?;
-    write(&it.out, &evidence)?;
+    let steps = decode(on, &checkpoint, &folder, (TOKENS, STEPS), &ALL)?;
+    let what = format!("decode steps behind {TOKENS} tokens");
+    evidence.costs.push(Cost::new(what.clone(), of(&steps, [0, 2, 3])));
+    evidence.looks.push(Look::new(what, of(&steps, [0, 1, 2]), Vec::new()));
+    done("decode", &evidence)?;
+    if let Some(layer) = &it.layer {
+        let checkpoint = Arc::new(Checkpoint::open(layer)?);
+        let (same, look) = one_layer(on, &checkpoint, &folder, LAYER)?;
+        evidence.sketches.extend(same);
+        evidence.looks.push(look);
+        done("layer", &evidence)?;
+        let (tokens, rounds) = LAYER_STEPS;
+        let steps = decode(on, &checkpoint, &folder, (tokens, rounds), &ALL[..3])?;
+        let what = format!("layer of released shapes, decode steps behind {tokens} tokens");
+        evidence.looks.push(Look::new(what, of(&steps, [0, 1, 2]), Vec::new()));
+        done("layer's decode", &evidence)?;
+    }
     let _ = std::fs::remove_dir_all(&folder);
     for cost in &evidence.costs {
         println!("{}: sketch {:.4}, dump {:.4} of off", cost.what, cost.sketch, cost.dump);
     }
+    evidence.looks.iter().for_each(show);
     println!("{:?}", evidence.dump);
     let faults = evidence.faults()?;
     faults.iter().for_each(|fault| println!("FAULT: {fault}"));
@@ -127,10 +158,37 @@ fn pass(path: &Golden, see: &mut dyn Visitor) -> Result<()> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum What {
+pub(crate) enum What {
     Off,
+    Looked,
     Sketch,
     Dump,
+}
+
+const ALL: [What; 4] = [What::Off, What::Looked, What::Sketch, What::Dump];
+
+/// Some columns of rounds.
+fn of(rounds: &[[f64; 4]], columns: [usize; 3]) -> Vec<[f64; 3]> {
+    rounds.iter().map(|it| columns.map(|i| it[i])).collect()
+}
+
+/// Its medians and phases, a line each.
+fn show(it: &Look) {
+    let seconds = [0, 1, 2].map(|i: usize| median(it.seconds.iter().map(|round| round[i])));
+    println!(
+        "{}: {} rounds, off {:.4} s, looked {:.4}, sketch {:.4} of it",
+        it.what,
+        it.seconds.len(),
+        seconds[0],
+        it.looked,
+        it.sketch
+    );
+    for at in &it.phases {
+        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let [there, alone, here] = [0, 1, 2].map(|i| format!("{} in {} visits", ms(at.notes[i]), at.visits[i]));
+        println!("  of {}: noted {there} of what lies there too, {alone} there alone, {here} here;", ms(at.whole));
+        println!("    begun or waited for {} times in {}; {} after the last op", at.times, ms(at.begun), ms(at.end));
+    }
 }
 
 /// One pass; what is captured goes to a folder that must not be there yet. Seconds, with all that is written.
@@ -138,6 +196,7 @@ fn captured(path: &Golden, requests: &Requests, what: What, to: &Path) -> Result
     let start = Instant::now();
     match what {
         What::Off => pass(path, &mut NoTaps)?,
+        What::Looked => pass(path, &mut Looks)?,
         What::Sketch => {
             let mut writer = SketchWriter::create(to, requests, TapGlob::all())?;
             pass(path, &mut writer)?;
@@ -205,29 +264,45 @@ fn compare(gpu: &Gpu, checkpoint: &Arc<Checkpoint>, folder: &Path, evidence: &mu
     Ok(())
 }
 
-/// Off, sketch and dump in turns, the first of them another one in each round.
+/// A run with sketches whose parts are timed.
+fn phases(
+    gpu: Option<&Gpu>,
+    requests: &Requests,
+    to: &Path,
+    run: impl Fn(&mut dyn Visitor) -> Result<()>,
+) -> Result<Phases> {
+    let spent = || gpu.map(Gpu::sketches_spent).unwrap_or_default();
+    let (start, before) = (Instant::now(), spent());
+    let mut writer = SketchWriter::create(to, requests, TapGlob::all())?;
+    let mut timed = Timed::new(&mut writer);
+    run(&mut timed)?;
+    let (notes, visits, ended, after) = (timed.seconds, timed.visits, Instant::now(), spent());
+    writer.finish()?;
+    let (whole, end) = (start.elapsed().as_secs_f64(), ended.elapsed().as_secs_f64());
+    let _ = std::fs::remove_dir_all(to);
+    let (begun, times) = (after.seconds - before.seconds, after.times - before.times);
+    Ok(Phases { whole, notes, visits, begun, times, end })
+}
+
+/// Off, looked, sketch and dump in turns, the first of them another one in each round.
 fn prefill(
     gpu: &Gpu,
     checkpoint: &Arc<Checkpoint>,
     folder: &Path,
-    (tokens, most, budget): (usize, usize, f64),
+    (tokens, rounds): (usize, usize),
     evidence: &mut CaptureEvidence,
 ) -> Result<()> {
     let requests = requests(checkpoint, tokens);
     let path = golden(Some(gpu), checkpoint, &requests)?;
     let to = folder.join("run");
-    let start = Instant::now();
     let (mut seconds, mut writes, mut bytes) = (Vec::new(), Vec::new(), 0);
     captured(&path, &requests, What::Off, &to)?;
-    for round in 0..most {
-        if round >= LEAST_ROUNDS && start.elapsed().as_secs_f64() > budget {
-            break;
-        }
-        let mut took = [0.0; 3];
-        for i in 0..3 {
-            let i = (round + i) % 3;
-            took[i] = captured(&path, &requests, [What::Off, What::Sketch, What::Dump][i], &to)?;
-            if i == 2 {
+    for round in 0..rounds {
+        let mut took = [0.0; 4];
+        for i in 0..4 {
+            let i = (round + i) % 4;
+            took[i] = captured(&path, &requests, ALL[i], &to)?;
+            if ALL[i] == What::Dump {
                 bytes = files(&to)?.iter().map(|f| to.join(f).metadata().map_or(0, |m| m.len())).sum();
                 writes.push(bytes as f64 / raw_write(&folder.join("raw"), bytes)?);
             }
@@ -236,10 +311,80 @@ fn prefill(
         println!("prefill of {tokens}: {took:.4?} s");
         seconds.push(took);
     }
-    let times = [2, 0].map(|i: usize| median(seconds.iter().map(|it| it[i])));
+    let parts = (0..PHASES).map(|_| phases(Some(gpu), &requests, &to, |see| pass(&path, see)));
+    let parts = parts.collect::<Result<_>>()?;
+    let times = [3, 0].map(|i: usize| median(seconds.iter().map(|it| it[i])));
     evidence.dump = Dump { bytes, seconds: times, raw_write: median(writes), raw_copy: raw_copy(gpu)? };
-    evidence.costs.push(Cost::new(format!("prefill of {tokens} tokens"), seconds));
+    let what = format!("prefill of {tokens} tokens");
+    evidence.costs.push(Cost::new(what.clone(), of(&seconds, [0, 2, 3])));
+    evidence.looks.push(Look::new(what, of(&seconds, [0, 1, 2]), parts));
     Ok(())
+}
+
+/// Rows through a layer.
+fn through(layer: &dyn Layer, x: &Streams, see: &mut dyn Visitor) -> Result<()> {
+    layer.run(&mut [Lane::new(x, see)]).map_err(told)
+}
+
+/// The first layer of a model: its sketches against the CPU's, and off, looked and sketch in turns. Its weights are at hand; routed
+/// experts travel in each run, as they do in a run of many layers, and the end of a run is in it whole.
+fn one_layer(
+    gpu: Option<&Gpu>,
+    checkpoint: &Arc<Checkpoint>,
+    folder: &Path,
+    (tokens, [least, most], budget): (usize, [usize; 2], f64),
+) -> Result<(Vec<SameWords>, Look)> {
+    let requests = requests(checkpoint, tokens);
+    let out = ["there", "here", "run"].map(|name| folder.join(name));
+    let run = |layer: &dyn Layer, x: &Streams, what: What, to: &Path| -> Result<f64> {
+        let start = Instant::now();
+        match what {
+            What::Off => through(layer, x, &mut NoTaps)?,
+            What::Looked => through(layer, x, &mut Looks)?,
+            What::Sketch | What::Dump => {
+                let mut writer = SketchWriter::create(to, &requests, TapGlob::all())?;
+                through(layer, x, &mut writer)?;
+                writer.finish()?;
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    };
+    let path = golden(gpu, checkpoint, &requests)?;
+    let x = path.embed(&mut NoTaps).map_err(told)?;
+    {
+        let here = golden(None, checkpoint, &requests)?;
+        let took = run(&*here.layer(0).map_err(told)?, &x, What::Sketch, &out[1])?;
+        println!("layer of released shapes, {tokens} rows on the CPU: {took:.3} s");
+    }
+    let start = Instant::now();
+    let layer = path.layer(0).map_err(told)?;
+    println!("its weights: {:.3} s", start.elapsed().as_secs_f64());
+    run(&*layer, &x, What::Sketch, &out[0])?;
+    let read = |of: &Path, file: &str| std::fs::read(of.join(file)).unwrap_or_default();
+    let mut same = Vec::new();
+    for file in files(&out[1])? {
+        let (words, differing) = words(&read(&out[1], &file), &read(&out[0], &file));
+        println!("sketches: {file} of released shapes: {words} words, {differing} differ");
+        same.push(SameWords { file: format!("released shapes, {file}"), words, differing });
+    }
+    run(&*layer, &x, What::Off, &out[2])?;
+    let (start, mut seconds) = (Instant::now(), Vec::new());
+    for round in 0..most {
+        if round >= least && start.elapsed().as_secs_f64() > budget {
+            break;
+        }
+        let mut took = [0.0; 3];
+        for i in 0..3 {
+            let i = (round + i) % 3;
+            took[i] = run(&*layer, &x, ALL[i], &out[2])?;
+            let _ = std::fs::remove_dir_all(&out[2]);
+        }
+        println!("layer of released shapes: {took:.4?} s");
+        seconds.push(took);
+    }
+    let parts = (0..PHASES).map(|_| phases(gpu, &requests, &out[2], |see| through(&*layer, &x, see)));
+    let look = Look::new(format!("layer of released shapes, {tokens} rows"), seconds, parts.collect::<Result<_>>()?);
+    Ok((same, look))
 }
 
 /// Seconds to write as many bytes into one file.
@@ -275,81 +420,32 @@ fn raw_copy(gpu: &Gpu) -> Result<f64> {
     Ok(median(rates))
 }
 
-/// Captures the taps of a decode step.
-#[derive(Default)]
-struct Step {
-    dump: Option<Vec<u8>>,
-    begun: Vec<Box<dyn Later>>,
-    kept: usize,
-}
-
-impl Visitor for Step {
-    fn want(&self, _: Site) -> Want {
-        Want::Read
-    }
-
-    fn visit(&mut self, at: Site, rows: &[RowId], tensor: TensorMut<'_>) -> karat_seam::Result<()> {
-        match (&mut self.dump, &tensor.data) {
-            (Some(to), DataMut::F32(values)) => to.extend(values.iter().flat_map(|v| v.to_le_bytes())),
-            (Some(to), DataMut::F64(values)) => to.extend(values.iter().flat_map(|v| v.to_le_bytes())),
-            (Some(to), DataMut::I64(values)) => to.extend(values.iter().flat_map(|v| v.to_le_bytes())),
-            (Some(to), DataMut::U8(values)) => to.extend_from_slice(values),
-            (None, DataMut::F32(values)) if !at.tap.is_state() => {
-                let width = values.len() / rows.len().max(1);
-                for row in values.chunks_exact(width.max(1)) {
-                    std::hint::black_box(RowSketch::of(row));
-                    self.kept += 1;
-                }
-            }
-            // Decisions are bits as they are.
-            (None, data) => self.kept += data.len().min(1),
-        }
-        Ok(())
-    }
-
-    fn visit_there(
-        &mut self,
-        at: Site,
-        rows: &[RowId],
-        tensor: TensorMut<'_>,
-        there: &dyn There,
-    ) -> karat_seam::Result<()> {
-        let short = !at.tap.is_ragged() && tensor.data.len() <= 22 * rows.len();
-        let counts = self.dump.is_none() && !short && !rows.is_empty() && !tensor.data.is_empty();
-        let begun = if counts { there.sketch(rows.len(), at.tap.is_ragged())? } else { None };
-        match begun {
-            Some(later) => self.begun.push(later),
-            None => self.visit(at, rows, tensor)?,
-        }
-        Ok(())
-    }
-}
-
-/// Steps of one session: off, sketch and dump in turns.
-fn decode(gpu: &Gpu, checkpoint: &Arc<Checkpoint>, folder: &Path, evidence: &mut CaptureEvidence) -> Result<()> {
-    let requests = requests(checkpoint, TOKENS + 3 * STEPS + 3);
+/// Seconds of steps of one session, in turns: the kinds that are asked for, from the first of all on.
+fn decode(
+    gpu: Option<&Gpu>,
+    checkpoint: &Arc<Checkpoint>,
+    folder: &Path,
+    (tokens, rounds): (usize, usize),
+    kinds: &[What],
+) -> Result<Vec<[f64; 4]>> {
+    let requests = requests(checkpoint, tokens + kinds.len() * (rounds + 1));
     let ids = &requests.seqs[0].ids;
-    let path = golden(Some(gpu), checkpoint, &requests)?;
+    let path = golden(gpu, checkpoint, &requests)?;
     let mut session = Session::new(&path).map_err(told)?;
-    session.extend(&ids[..TOKENS], &mut NoTaps).map_err(told)?;
+    session.extend(&ids[..tokens], &mut NoTaps).map_err(told)?;
     let mut file = File::create(folder.join("steps")).map_err(|e| failed("no file for steps", &e))?;
     let mut seconds = Vec::new();
-    let mut at = TOKENS;
-    for round in 0..=STEPS {
-        let mut took = [0.0; 3];
-        for i in 0..3 {
-            let i = (round + i) % 3;
+    let mut at = tokens;
+    for round in 0..=rounds {
+        let mut took = [0.0; 4];
+        for i in 0..kinds.len() {
+            let i = (round + i) % kinds.len();
             let start = Instant::now();
-            let mut see = Step { dump: (i == 2).then(Vec::new), ..Step::default() };
+            let mut see = Step::new(kinds[i]);
             let step = &ids[at..=at];
             let done = if i == 0 { session.extend(step, &mut NoTaps) } else { session.extend(step, &mut see) };
             done.map_err(told)?;
-            for later in see.begun {
-                see.kept += later.lines().map_err(told)?.len();
-            }
-            if let Some(bytes) = see.dump {
-                file.write_all(&bytes).map_err(|e| failed("a step can't be written", &e))?;
-            }
+            file.write_all(&see.ended()?).map_err(|e| failed("a step can't be written", &e))?;
             took[i] = start.elapsed().as_secs_f64();
             at += 1;
         }
@@ -358,6 +454,24 @@ fn decode(gpu: &Gpu, checkpoint: &Arc<Checkpoint>, folder: &Path, evidence: &mut
             seconds.push(took);
         }
     }
-    evidence.costs.push(Cost::new(format!("decode steps behind {TOKENS} tokens"), seconds));
-    Ok(())
+    Ok(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_and_steps_are_measured_on_any_backend() {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoint = Arc::new(Checkpoint::open(Path::new("../golden")).unwrap());
+        let (same, look) = one_layer(None, &checkpoint, folder.path(), (40, [2, 2], 0.0)).unwrap();
+        assert!(same.len() == 1 && same[0].differing == 0 && same[0].words > 0, "{same:?}");
+        assert_eq!((look.seconds.len(), look.phases.len()), (2, PHASES));
+        let at = &look.phases[0];
+        assert!(at.visits[2] > 20 && at.visits[..2] == [0, 0] && at.whole > at.end + at.notes[2], "{at:?}");
+        let steps = decode(None, &checkpoint, folder.path(), (9, 2), &ALL[..3]).unwrap();
+        assert!(steps.len() == 2 && steps.iter().all(|it| it[..3].iter().all(|s| *s > 0.0)), "{steps:?}");
+        assert!(std::fs::read_dir(folder.path()).unwrap().count() > 0);
+    }
 }

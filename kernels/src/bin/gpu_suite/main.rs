@@ -5,6 +5,7 @@
 mod capture;
 mod compare;
 mod golden;
+mod looks;
 mod nccl;
 mod probe;
 mod split;
@@ -22,7 +23,7 @@ use karat_model::{Error, Result};
 /// Command line: `gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD]`: fewer seeds, and only
 /// the parts whose name holds the word, are for a run under a memory checker. With `--golden MODEL [--karat PROGRAM]` only golden on
 /// the GPU is compared with golden on the CPU; with `--nccl MODEL` the part for several GPUs runs instead, with
-/// `--capture MODEL` what traces of golden on the GPU hold and cost, with `--compare yes` comparing two tensors there, with
+/// `--capture MODEL [--layer MODEL]` what traces of golden on the GPU hold and cost, the second one a model of released shapes, with `--compare yes` comparing two tensors there, with
 /// `--split MODEL` golden's exact-split tier, with `--probe all` how its mma.sync accumulates.
 struct Args {
     pack: PathBuf,
@@ -34,13 +35,14 @@ struct Args {
     golden: Option<PathBuf>,
     nccl: Option<PathBuf>,
     capture: Option<PathBuf>,
+    layer: Option<PathBuf>,
     compare: bool,
     split: Option<PathBuf>,
     probe: bool,
     karat: Option<PathBuf>,
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "--pack",
     "--out",
     "--date",
@@ -50,6 +52,7 @@ const NAMES: [&str; 13] = [
     "--golden",
     "--nccl",
     "--capture",
+    "--layer",
     "--compare",
     "--probe",
     "--split",
@@ -60,7 +63,7 @@ fn args() -> Result<Args> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let usage = || {
         Error::usage(
-            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL] [--compare yes] [--split MODEL] [--probe all] [--karat PROGRAM]",
+            "usage: gpu_suite --pack DIR --out FILE --date DAY [--peers SCRIPT] [--seeds N] [--parts WORD] [--golden MODEL] [--nccl MODEL] [--capture MODEL [--layer MODEL]] [--compare yes] [--split MODEL] [--probe all] [--karat PROGRAM]",
         )
     };
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
@@ -82,6 +85,7 @@ fn args() -> Result<Args> {
         golden: take("--golden").map(Into::into),
         nccl: take("--nccl").map(Into::into),
         capture: take("--capture").map(Into::into),
+        layer: take("--layer").map(Into::into),
         compare: take("--compare").is_some(),
         split: take("--split").map(Into::into),
         probe: take("--probe").is_some(),
@@ -90,6 +94,8 @@ fn args() -> Result<Args> {
 }
 
 fn main() -> ExitCode {
+    // As the program does.
+    karat_model::checkpoint::tune_allocator();
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -107,7 +113,8 @@ fn run() -> Result<bool> {
         return golden::run(&golden::Golden { pack, out, date, model, karat });
     }
     if let Some(model) = args.capture {
-        return capture::run(&capture::Part { pack: args.pack, out: args.out, date: args.date, model });
+        let (pack, out, date, layer) = (args.pack, args.out, args.date, args.layer);
+        return capture::run(&capture::Part { pack, out, date, model, layer });
     }
     if let Some(model) = args.split {
         let (pack, out, date, seeds) = (args.pack, args.out, args.date, args.seeds);

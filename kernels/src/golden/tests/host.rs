@@ -19,6 +19,8 @@ const HEADER: &str = include_str!("host.h");
 pub(super) struct Host {
     library: Library,
     one: Mutex<()>,
+    /// Launches that wait until somebody waits for them: a device as slow as it may be.
+    queue: Option<Mutex<Vec<(&'static str, usize, Args)>>>,
     /// Launches by kernel, and bytes that were copied in and out.
     pub(super) counted: Arc<Mutex<Counted>>,
     /// Memories that were made.
@@ -65,7 +67,41 @@ impl Host {
     pub(super) fn again(folder: &Path) -> Self {
         // SAFETY: compiled from our own source; it has no initialisers.
         let library = unsafe { Library::new(folder.join("golden.so")) }.unwrap();
-        Self { library, one: Mutex::new(()), counted: Arc::default(), allocs: Arc::default() }
+        Self { library, one: Mutex::new(()), queue: None, counted: Arc::default(), allocs: Arc::default() }
+    }
+
+    /// The same where kernels run at the latest moment.
+    pub(super) fn late(self) -> Self {
+        Self { queue: Some(Mutex::default()), ..self }
+    }
+
+    fn perform(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()> {
+        type Kernel = unsafe extern "C" fn(Args);
+        type Set = unsafe extern "C" fn(u32, u32, u32);
+        let missing = || Error::input(format!("no kernel {kernel}"));
+        let _one = self.one.lock().unwrap();
+        if kernel == "golden_split_product" {
+            // SAFETY: what whoever launched it promised.
+            unsafe { super::split::emulate(args) };
+            return Ok(());
+        }
+        // SAFETY: the symbols have these types in golden's sources and in the header.
+        let found = unsafe {
+            let run = self.library.get::<Kernel>(kernel.as_bytes()).ok();
+            run.zip(self.library.get::<Set>(b"karat_set").ok())
+        };
+        let (run, set) = found.ok_or_else(missing)?;
+        const WIDTH: usize = 256;
+        for block in 0..threads.div_ceil(WIDTH) {
+            for thread in 0..WIDTH {
+                // SAFETY: what whoever launched it promised, for every thread of the grid.
+                unsafe {
+                    set(block as u32, WIDTH as u32, thread as u32);
+                    run(args);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -111,10 +147,12 @@ impl Runner for Host {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(())
+        let late = self.queue.iter().flat_map(|queue| std::mem::take(&mut *queue.lock().unwrap()));
+        late.into_iter().try_for_each(|(kernel, threads, args)| self.perform(kernel, threads, args))
     }
 
     fn read(&self, memory: &Words, offset: usize, found: &mut Found) -> Result<()> {
+        self.settle()?;
         let (to, bytes) = match found {
             Found::F32(v) => (v.as_mut_ptr().cast::<u8>(), 4 * v.len()),
             Found::U32(v) => (v.as_mut_ptr().cast(), 4 * v.len()),
@@ -130,31 +168,10 @@ impl Runner for Host {
     }
 
     unsafe fn launch(&self, kernel: &'static str, threads: usize, args: Args) -> Result<()> {
-        type Kernel = unsafe extern "C" fn(Args);
-        type Set = unsafe extern "C" fn(u32, u32, u32);
-        let missing = || Error::input(format!("no kernel {kernel}"));
-        let _one = self.one.lock().unwrap();
         *self.counted.lock().unwrap().launches.entry(kernel).or_default() += 1;
-        if kernel == "golden_split_product" {
-            // SAFETY: what the caller promises.
-            unsafe { super::split::emulate(args) };
-            return Ok(());
-        }
-        // SAFETY: the symbols have these types in golden's sources and in the header.
-        let found = unsafe {
-            let run = self.library.get::<Kernel>(kernel.as_bytes()).ok();
-            run.zip(self.library.get::<Set>(b"karat_set").ok())
-        };
-        let (run, set) = found.ok_or_else(missing)?;
-        const WIDTH: usize = 256;
-        for block in 0..threads.div_ceil(WIDTH) {
-            for thread in 0..WIDTH {
-                // SAFETY: what the caller promises, for every thread of the grid.
-                unsafe {
-                    set(block as u32, WIDTH as u32, thread as u32);
-                    run(args);
-                }
-            }
+        match &self.queue {
+            Some(queue) => queue.lock().unwrap().push((kernel, threads, args)),
+            None => self.perform(kernel, threads, args)?,
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use karat_seam::{Lane, Later, NoTaps, Path as _, Requests, Sequence, Visitor};
 use karat_trace::{RowSketch, SketchWriter, TapGlob};
 
 use super::super::run::Desk;
+use super::Bus;
 use super::host::{Counted, Host};
 
 /// One line a row.
@@ -84,23 +85,50 @@ fn rows_of_any_length_and_content_have_the_sketch_of_a_trace() {
 fn what_was_written_over_has_no_place_and_what_is_wanted_is_sketched_before() {
     let folder = tempfile::tempdir().unwrap();
     let Some(host) = Host::compile(folder.path(), "off") else { return };
-    let counted = host.counted.clone();
-    let desk = Desk::new(host);
-    let x = values(40_000, 0);
-    let first = desk.scale(&x, 0.5).unwrap();
-    let place = desk.place(&first).unwrap();
-    let wanted = lines(&desk, &first, 4, false);
-    assert!(desk.place(&x).is_none(), "an operand is no result");
-    assert_eq!(counted.lock().unwrap().launches.get("golden_sketch_rows"), None, "nobody waits for it yet");
-    // More than the room holds: 2 x 8 MiB each time.
-    let much = vec![1.0f32; 2 << 20];
-    for _ in 0..5 {
-        desk.scale(&much, 1.0).unwrap();
-    }
-    assert_eq!(counted.lock().unwrap().launches.get("golden_sketch_rows"), Some(&1));
-    assert!(desk.sketch(place, 0..first.len(), 4, false).unwrap().is_none(), "it lies there no more");
-    for (line, row) in wanted.lines().unwrap().iter().zip(first.chunks_exact(10_000)) {
-        assert_eq!(RowSketch::from_line(line), RowSketch::of(row));
+    // Kernels at once, and as late as they may be: rows that are still to be read are not written over.
+    for host in [host, Host::again(folder.path()).late()] {
+        let counted = host.counted.clone();
+        let times = || counted.lock().unwrap().launches.get("golden_sketch_rows").copied().unwrap_or(0);
+        let desk = Desk::new(host);
+        let x = values(40_000, 0);
+        let first = desk.scale(&x, 0.5).unwrap();
+        let place = desk.place(&first).unwrap();
+        let wanted = lines(&desk, &first, 4, false);
+        assert!(desk.place(&x).is_none(), "an operand is no result");
+        assert_eq!(times(), 0, "nobody waits for it yet");
+        // Half of the room is written behind it with the second of these, all of it with the fourth: 2 x 8 MiB each time.
+        let much = vec![1.0f32; 2 << 20];
+        for begun in [0, 1, 1, 1, 1] {
+            desk.scale(&much, 1.0).unwrap();
+            assert_eq!(times(), begun);
+        }
+        assert!(desk.sketch(place, 0..first.len(), 4, false).unwrap().is_none(), "it lies there no more");
+        // Three more end a quarter behind the start of the room.
+        (0..3).for_each(|_| assert!(desk.scale(&much, 1.0).is_ok()));
+        // Before operands of one op that are written over them at once, and before another room.
+        let same = |wanted: Box<dyn Later>, values: &[f32], width: usize| {
+            for (line, row) in wanted.lines().unwrap().iter().zip(values.chunks_exact(width)) {
+                assert_eq!(RowSketch::from_line(line), RowSketch::of(row));
+            }
+        };
+        same(wanted, &first, 10_000);
+        for mib in [31, 40] {
+            let second = desk.scale(&x, 0.25).unwrap();
+            let wanted = lines(&desk, &second, 8, false);
+            desk.scale(&vec![7.0f32; mib << 18], 1.0).unwrap();
+            same(wanted, &second, 5000);
+        }
+        // Lines of one copy: rows of three launches, the last of them when somebody asks.
+        let before = (times(), counted.lock().unwrap().reads.0);
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let y = desk.scale(&x, 2.0).unwrap();
+            all.push((lines(&desk, &y, 8, false), y));
+            desk.scale(&vec![7.0f32; 10 << 20], 1.0).unwrap();
+        }
+        let ops = 6;
+        all.into_iter().for_each(|(wanted, y)| same(wanted, &y, 5000));
+        assert_eq!((times() - before.0, counted.lock().unwrap().reads.0 - before.1), (3, ops + 1));
     }
 }
 
@@ -122,6 +150,14 @@ fn sketched(path: &Golden, requests: &Requests, to: &Path) {
     writer.finish().unwrap();
 }
 
+fn same_files(a: &Path, b: &Path) {
+    for file in std::fs::read_dir(a).unwrap() {
+        let name = file.unwrap().file_name();
+        let (a, b) = (std::fs::read(a.join(&name)).unwrap(), std::fs::read(b.join(&name)).unwrap());
+        assert!(a == b, "{} differs", name.display());
+    }
+}
+
 #[test]
 fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,14 +168,15 @@ fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() 
         run();
         counted.lock().unwrap().clone()
     };
-    let backend: Arc<dyn Backend> = Arc::new(Desk::new(host));
+    let desk = Arc::new(Desk::new(host));
+    let backend: Arc<dyn Backend> = desk.clone();
     let checkpoint = Arc::new(Checkpoint::from_memory("tiny", new_model(Geometry::Mini, 3)).unwrap());
     let c = checkpoint.config().clone();
     let ids: Vec<u32> = (0..40).collect();
     let two = vec![Sequence::prompt("a", ids[..33].to_vec()), Sequence::prompt("b", ids.clone())];
     let requests = Requests { seqs: two };
     let here = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap();
-    let there = Golden::new(checkpoint, requests.clone(), Mode::F32, 2).unwrap().computed_by(Some(backend));
+    let there = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap().computed_by(Some(backend));
     let (a, b) = (folder.path().join("here"), folder.path().join("there"));
     sketched(&here, &requests, &a);
 
@@ -148,23 +185,34 @@ fn a_run_has_the_same_sketches_and_without_them_nothing_is_launched_or_copied() 
     let on = took(&|| sketched(&there, &requests, &b));
     assert_eq!(took(&|| pass(&there, &mut NoTaps)), off, "a run without is what it was");
 
-    // The ops are launched as without; then one copy in and one out a block that has rows to sketch.
+    // The ops are launched as without, and an expert's activations are laid beside those of the others; then one small copy in for
+    // three launches, and at most one copy out a block, of 84 bytes a row.
+    let launches = |of: &Counted, kernel: &str| of.launches.get(kernel).copied().unwrap_or(0);
     let ops: usize = on.launches.iter().filter(|(kernel, _)| !kernel.contains("sketch")).map(|(_, n)| n).sum();
     assert_eq!(ops, off.launches.values().sum::<usize>());
-    let times = on.launches["golden_sketch_rows"];
-    assert_eq!([on.launches["golden_sketch_lanes"], on.launches["golden_sketch_lengths"]], [times; 2]);
-    assert_eq!(on.launches["golden_sketch_table"], 1);
-    // Activations of experts come back and go in again where somebody looks at them: once an expert and layer.
-    let experts = off.launches["golden_accumulate"];
-    assert_eq!((on.reads.0 - off.reads.0, on.writes.0 - off.writes.0), (times + experts, times + experts));
-    let acts = 4 * 73 * c.num_experts_per_tok * c.moe_intermediate_size * c.layers.len();
-    assert!((2..=usize::from(here.blocks().layers) + 1).contains(&times), "{times}");
-    let lines = on.reads.1 - off.reads.1 - acts;
-    assert!(lines > 0 && lines.is_multiple_of(84), "84 bytes a row: {lines}");
+    let times = launches(&on, "golden_sketch_rows");
+    assert_eq!([launches(&on, "golden_sketch_lanes"), launches(&on, "golden_sketch_lengths")], [times; 2]);
+    assert_eq!(launches(&on, "golden_sketch_table"), 1);
+    assert_eq!(launches(&on, "golden_sketch_keep"), launches(&off, "golden_accumulate"));
+    assert_eq!(on.writes.0 - off.writes.0, times);
+    let blocks = usize::from(here.blocks().layers) + 1;
+    assert!((1..=blocks).contains(&times), "{times}");
+    assert!((1..=blocks).contains(&(on.reads.0 - off.reads.0)), "{on:?}");
+    let rows = desk.room.lock().unwrap().waiting.done;
+    assert_eq!(on.reads.1 - off.reads.1, 84 * usize::try_from(rows).unwrap());
+    // One of them is that of each row's activations, which never come here.
+    assert!(rows > 73 * c.layers.len() as u64, "{rows}");
 
-    for file in std::fs::read_dir(&a).unwrap() {
-        let name = file.unwrap().file_name();
-        let (a, b) = (std::fs::read(a.join(&name)).unwrap(), std::fs::read(b.join(&name)).unwrap());
-        assert!(a == b, "{} differs", name.display());
+    same_files(&a, &b);
+
+    // Over two devices activations come here, as they do where somebody else looks at them; and kernels may run late.
+    let two = Desk::spread(Host::again(folder.path()), vec![Host::again(folder.path())], Arc::new(Bus::default()));
+    let backends: [(&str, Arc<dyn Backend>); 2] =
+        [("two", Arc::new(two)), ("late", Arc::new(Desk::new(Host::again(folder.path()).late())))];
+    for (name, backend) in backends {
+        let path = Golden::new(checkpoint.clone(), requests.clone(), Mode::F32, 2).unwrap();
+        let c = folder.path().join(name);
+        sketched(&path.computed_by(Some(backend)), &requests, &c);
+        same_files(&a, &c);
     }
 }

@@ -143,7 +143,7 @@ fn an_expert_passes_the_rows_that_lie_there_and_is_added_to_their_sums() {
         let act = desk.swiglu(&product(&own, w1), &product(&own, w3), limit, Some((&wt, inner))).unwrap();
         let (given, found) = w1.take(|w1| {
             w3.take(|w3| {
-                let up = Up { weights: [w1, w3], wt: &wt, limit };
+                let up = Up { weights: [w1, w3], wt: &wt, limit, kept: &[] };
                 (there.act(rows, up).unwrap(), w2.take(|w2| there.down(rows, Act::Made(up), w2)).unwrap())
             })
         });
@@ -170,7 +170,7 @@ fn an_expert_passes_the_rows_that_lie_there_and_is_added_to_their_sums() {
         let error = w2.take(|w2| there.down(rows, Act::Given(&act), w2)).unwrap_err();
         assert!(error.what.contains("do not fit together"), "{error}");
     }
-    let past = w1.take(|w1| w3.take(|w3| there.act(&[9], Up { weights: [w1, w3], wt: &[1.0], limit })));
+    let past = w1.take(|w1| w3.take(|w3| there.act(&[9], Up { weights: [w1, w3], wt: &[1.0], limit, kept: &[] })));
     assert!(past.is_err() && there.sums(0..10).is_err());
 }
 

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use karat_seam::Later;
+
 use super::{Ctx, Matrices, Routed, Users};
 use crate::backend::{Act, Experts, Up};
 use crate::linalg::Real;
@@ -20,6 +22,8 @@ pub(super) struct There {
     firsts: Vec<usize>,
     /// Whether the sums are kept there: on one processor.
     sums: bool,
+    /// Whether the activations are.
+    acts: bool,
 }
 
 impl There {
@@ -46,7 +50,22 @@ impl There {
             ctx.there::<T, _>(|there| there.experts(&x, d, if sums { rows } else { 0 })).flatten()
         };
         let ranks = (0..count).map(begin).collect::<Option<_>>()?;
-        Some(Self { ranks, firsts, sums })
+        Some(Self { ranks, firsts, sums, acts: false })
+    }
+
+    /// The same with room for the activations, which are sketched there; `None` where there is none.
+    pub(super) fn keeping<T: Real>(ctx: Ctx<'_>, parts: &[Routed<'_, T>]) -> Option<Self> {
+        let mut it = Self::begin(ctx, parts, true, true).filter(|it| it.sums)?;
+        let acts = parts.iter().map(|part| part.idx.len()).sum();
+        it.acts = ctx.there::<T, _>(|_| it.ranks[0].keep(acts, ctx.config.moe_intermediate_size))?;
+        Some(it).filter(|it| it.acts)
+    }
+
+    /// Sketches of each part's activations once every expert has passed; `None` once the backend failed.
+    pub(super) fn sketches<T: Real>(&self, ctx: Ctx<'_>) -> Option<Vec<Box<dyn Later>>> {
+        let each = ctx.config.num_experts_per_tok;
+        let one = |pair: &[usize]| ctx.there::<T, _>(|_| self.ranks[0].sketch(pair[0]..pair[1], each)).flatten();
+        self.firsts.windows(2).map(one).collect()
     }
 
     /// Pieces of an expert's users: which, and their rows there.
@@ -88,10 +107,12 @@ impl There {
         down: &Matrices<'_, T, 1>,
     ) -> Vec<T> {
         let mut out = Vec::new();
-        let [w2] = down.of_backend();
-        for (users, rows) in self.pieces(ctx.config.num_experts_per_tok, users) {
+        let ([w2], k) = (down.of_backend(), ctx.config.num_experts_per_tok);
+        for (users, rows) in self.pieces(k, users) {
             let wt = weights(parts, users);
-            let act = Act::Made(first_half(ctx, up, &wt));
+            let kept: Vec<u32> =
+                users.iter().filter(|_| self.acts).map(|&(p, slot)| (self.firsts[p] * k + slot) as u32).collect();
+            let act = Act::Made(Up { kept: &kept, ..first_half(ctx, up, &wt) });
             let done = ctx.there::<T, _>(|_| self.ranks[ctx.rank].down(&rows, act, w2));
             append(&mut out, T::of_singles(done.unwrap_or_default()));
         }
@@ -144,5 +165,5 @@ fn weights<T: Real>(parts: &[Routed<'_, T>], users: &[(usize, usize)]) -> Vec<f3
 }
 
 fn first_half<'a, T: Real>(ctx: Ctx<'_>, up: &'a Matrices<'_, T, 2>, wt: &'a [f32]) -> Up<'a> {
-    Up { weights: up.of_backend(), wt, limit: ctx.config.swiglu_limit as f32 }
+    Up { weights: up.of_backend(), wt, limit: ctx.config.swiglu_limit as f32, kept: &[] }
 }
