@@ -2,6 +2,7 @@
 
 use karat_seam::SketchLine;
 
+use super::columns::Rows;
 use super::simd_row;
 
 /// Signed sums of a row.
@@ -117,9 +118,18 @@ pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
 impl RowSketch {
     /// Of a row's values, by the fastest instruction set of this machine that there is code for.
     pub fn of(row: &[f32]) -> Self {
-        let mut line = [[0; _]];
-        simd_row::fill(&mut line, row, row.len(), |row| row);
-        Self::from_line(&line[0])
+        let (mut projection, mut norm, mut absmax) = ([[0.0; SUMS]], [0.0], [0.0]);
+        let (mut hash, mut nonfinite) = ([0], [0]);
+        let to = Rows {
+            projection: &mut projection,
+            norm: &mut norm,
+            absmax: &mut absmax,
+            hash: &mut hash,
+            nonfinite: &mut nonfinite,
+        };
+        simd_row::fill(to, row, row.len(), |row| row);
+        let ([projection], [norm], [absmax], [hash], [nonfinite]) = (projection, norm, absmax, hash, nonfinite);
+        Self { norm, absmax, projection, nonfinite: nonfinite as u32, hash }
     }
 
     /// What a device said of a row.
@@ -133,16 +143,6 @@ impl RowSketch {
             nonfinite: line[18],
             hash: (u64::from(line[20]) << 32 | u64::from(line[19])) as i64,
         }
-    }
-
-    /// As a device says it.
-    #[inline]
-    pub(super) fn line(&self) -> SketchLine {
-        let mut line = [0; _];
-        (line[0], line[1], line[18]) = (self.norm.to_bits(), self.absmax.to_bits(), self.nonfinite);
-        line[2..18].copy_from_slice(&self.projection.map(f32::to_bits));
-        (line[19], line[20]) = (self.hash as u32, (self.hash as u64 >> 32) as u32);
-        line
     }
 
     /// The same, by a given way to sum a block, which becomes one loop with the caller's over rows.

@@ -1,25 +1,24 @@
 //! Sums of a block of a row, 16 values at a time. Nothing is fused and each lane adds in the order of `row::block`, so both
 //! give the same bits.
 
-use karat_seam::SketchLine;
-
+use super::columns::Rows;
 use super::row::{self, RowSketch};
 
-/// Lines of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
-pub(super) fn fill(to: &mut [SketchLine], values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
-    let rows = to.iter_mut().enumerate().map(|(i, to)| (to, shown(&values[i * width..(i + 1) * width])));
+/// Sketches of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
+pub(super) fn fill(mut to: Rows<'_>, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
+    let row = |i: usize| shown(&values[i * width..(i + 1) * width]);
     #[cfg(target_arch = "x86_64")]
     {
         if has_wide() {
             // SAFETY: only what the processor says that it has is used.
-            return unsafe { x86::wide_rows(rows) };
+            return unsafe { x86::wide_rows(&mut to, row) };
         }
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
-            return unsafe { x86::rows(rows) };
+            return unsafe { x86::rows(&mut to, row) };
         }
     }
-    rows.for_each(|(to, row)| *to = RowSketch::by(row, row::block).line());
+    (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), row::block)));
 }
 
 /// True where [`x86::wide_rows`] can be called.
@@ -68,9 +67,8 @@ mod x86 {
     };
     use std::mem::transmute;
 
-    use karat_seam::SketchLine;
-
     use super::super::row::{BLOCK, BlockSums, KEYS, RowSketch, SIGNS, SUMS};
+    use super::Rows;
 
     /// Lanes 0 to 7 or 8 to 15.
     #[derive(Clone, Copy)]
@@ -217,20 +215,16 @@ mod x86 {
         }
     }
 
-    /// Lines of rows by [`block`].
+    /// Sketches of rows by [`block`].
     #[target_feature(enable = "avx2")]
-    pub(super) fn rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
-        for (to, row) in rows {
-            *to = RowSketch::by(row, |values| block(values)).line();
-        }
+    pub(super) fn rows<'a>(to: &mut Rows<'_>, row: impl Fn(usize) -> &'a [f32]) {
+        (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| block(values))));
     }
 
     /// The same by [`wide_block`].
     #[target_feature(enable = "avx512f,avx2")]
-    pub(super) fn wide_rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
-        for (to, row) in rows {
-            *to = RowSketch::by(row, |values| wide_block(values)).line();
-        }
+    pub(super) fn wide_rows<'a>(to: &mut Rows<'_>, row: impl Fn(usize) -> &'a [f32]) {
+        (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| wide_block(values))));
     }
 
     /// `row::pairs`.

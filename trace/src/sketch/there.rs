@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use karat_model::{Error, Result};
 use karat_seam::{DataMut, Later, RowId, Site, TensorMut, There};
 
-use super::columns::{Part, SKETCH_BYTES, fill};
+use super::columns::{Room, SKETCH_BYTES, fill};
 use super::{Lines, SketchWriter, mixed_up, shown};
 
 /// Sketches that were begun, by tap, sequence and pass, in order.
@@ -65,22 +65,27 @@ impl SketchWriter {
     pub(super) fn arrived_of(&mut self, key: (Site, u32, u32)) -> Result<()> {
         let Some(begun) = self.waiting.remove(&key) else { return Ok(()) };
         let lines = self.lines.get_mut(&key).ok_or_else(|| mixed_up(key.0))?;
-        arrived(key.0, lines, begun)
+        arrived(key.0, lines, &mut self.room, begun)
     }
 }
 
 /// Takes what was begun of a tap, in order.
-pub(super) fn arrived(at: Site, lines: &mut Lines, all: Vec<Begun>) -> Result<()> {
+pub(super) fn arrived(at: Site, lines: &mut Lines, room: &mut Room, all: Vec<Begun>) -> Result<()> {
     for begun in all {
         let Lines::Sketches(to) = &mut *lines else { return Err(mixed_up(at)) };
-        to.push(Part::Own(match begun {
-            Begun::There(later) => later.lines().map_err(told)?,
-            Begun::Here(values, (count, width)) => {
-                let mut lines = vec![[0; _]; count];
-                fill(&mut lines, &values, width, |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
-                lines
+        match begun {
+            Begun::There(later) => {
+                let lines = later.lines().map_err(told)?;
+                let (part, mut rows) = room.next(lines.len());
+                rows.take(&lines);
+                to.push(part);
             }
-        }));
+            Begun::Here(values, (count, width)) => {
+                let (part, rows) = room.next(count);
+                fill(rows, &values, width, |row| shown(at, row, |v| *v == f32::NEG_INFINITY));
+                to.push(part);
+            }
+        }
     }
     Ok(())
 }
