@@ -41,6 +41,20 @@ pub(super) static SIGNS: [[u32; SUMS]; BLOCK / SUMS] = {
     out
 };
 
+/// The same as factors.
+#[cfg(target_arch = "x86_64")]
+pub(super) static TURNS: [[f32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[1.0; SUMS]; BLOCK / SUMS];
+    let mut i = 0;
+    while i < BLOCK {
+        if SIGNS[i / SUMS][i % SUMS] != 0 {
+            out[i / SUMS][i % SUMS] = -1.0;
+        }
+        i += 1;
+    }
+    out
+};
+
 /// What is added to the bits of the values of a block before they are multiplied.
 pub(super) static KEYS: [[u32; SUMS]; BLOCK / SUMS] = {
     let mut out = [[0; SUMS]; BLOCK / SUMS];
@@ -104,6 +118,11 @@ fn paired(keyed: &[u32; SUMS]) -> u64 {
     pairs.map(one).fold(0, u64::wrapping_add)
 }
 
+/// Whether a row with this largest size, as bits, can do with f32 sums.
+pub(super) fn is_plain(largest: u32) -> bool {
+    largest == 0 || PLAIN.contains(&largest)
+}
+
 /// Lanes as one number.
 pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
     let mut wide = lanes.map(f64::from);
@@ -164,7 +183,7 @@ impl RowSketch {
             }
             projection = wide.map(|v| v as f32);
         }
-        if largest != 0 && !PLAIN.contains(&largest) {
+        if !is_plain(largest) {
             return Self { hash: hash as i64, ..careful(row) };
         }
         Self {
@@ -184,7 +203,7 @@ fn turn(number: usize) -> f64 {
 
 /// A row that holds what is not finite, or whose squares f32 doesn't hold: all in f64, without the hash.
 #[cold]
-fn careful(row: &[f32]) -> RowSketch {
+pub(super) fn careful(row: &[f32]) -> RowSketch {
     let (mut squares, mut sums, mut largest, mut nonfinite) = (0.0, [0.0; SUMS], 0f32, 0);
     for (number, values) in row.chunks(BLOCK).enumerate() {
         let turn = turn(number);
