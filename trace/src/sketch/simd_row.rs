@@ -59,20 +59,25 @@ pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, __m512, __m512i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32,
-        _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256,
-        _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32,
-        _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64,
-        _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps, _mm512_and_si512,
-        _mm512_castpd_si512, _mm512_castps_si512, _mm512_castsi512_pd, _mm512_cvtepi64_epi32, _mm512_cvtpd_ps,
-        _mm512_cvtps_pd, _mm512_fmadd_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_mullo_epi64,
-        _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_i64x2,
-        _mm512_sqrt_pd, _mm512_srli_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
+        __m256, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_add_pd, _mm_cvtsd_f64, _mm_prefetch, _mm_unpackhi_pd,
+        _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128,
+        _mm256_castps_si256, _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps,
+        _mm256_max_epu32, _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
+        _mm256_srli_epi64, _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps,
+        _mm512_and_si512, _mm512_castpd_si512, _mm512_castps_si512, _mm512_castsi512_pd, _mm512_cvtepi64_epi32,
+        _mm512_cvtpd_ps, _mm512_cvtps_pd, _mm512_fmadd_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps,
+        _mm512_mullo_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_ps, _mm512_setzero_si512,
+        _mm512_shuffle_i64x2, _mm512_sqrt_pd, _mm512_srli_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64,
+        _mm512_xor_si512,
     };
     use std::mem::transmute;
 
     use super::super::row::{self, BLOCK, BlockSums, KEYS, RowSketch, SIGNS, SUMS, TURNS};
     use super::Rows;
+
+    /// Lines of sixteen values between what is asked for and what is summed, over the end of a row into the next one: what another core
+    /// wrote, or what left the caches, comes late.
+    const AHEAD: usize = 32;
 
     /// Lanes 0 to 7 or 8 to 15.
     #[derive(Clone, Copy)]
@@ -195,6 +200,7 @@ mod x86 {
             let (whole, rest) = values.as_chunks::<SUMS>();
             let (turns, keys) = (&TURNS[..whole.len()], &KEYS[..whole.len()]);
             for i in 0..whole.len() {
+                _mm_prefetch::<_MM_HINT_T0>(whole.as_ptr().wrapping_add(i + AHEAD).cast());
                 all.take(&whole[i], &turns[i], &keys[i]);
             }
             if !rest.is_empty() {
