@@ -1,9 +1,10 @@
-//! What capturing costs golden: `captured MODEL DIR [THREADS [SECONDS]]`, or one pass alone, for a counter of instructions:
-//! `captured MODEL DIR once off|looked|sketch|dump TOKENS THREADS`.
+//! What capturing costs golden: `captured MODEL DIR [THREADS [SECONDS]]`, or
+//! `captured MODEL DIR once|turns|layer WHAT[,WHAT...] TOKENS THREADS [SECONDS]` of off, looked, sketch, dump, synced: one pass each, for a counter of
+//! instructions; passes that take turns; or, where a whole pass takes too long, the first layer alone, which stays in memory.
 //!
-//! For 512 and for 2,048 tokens, passes with every tap take turns: capture off, taps looked at and nothing kept, sketches, a whole dump, and a dump whose
-//! files are synced; beside them the dump's own files are written again from memory and synced, which is what the disk gives.
-//! DIR gets the traces, one at a time. SECONDS (35) bounds each number of tokens; medians over the turns, and of each turn's ratios.
+//! The first form is for 512 and for 2,048 tokens with every tap, and for SECONDS (35) each: capture off, taps looked at and nothing kept, and
+//! sketches take turns; then capture off, a whole dump, and a dump whose files are synced, beside which the dump's own files are written again from memory and
+//! synced, which is what the disk gives. DIR gets the traces, one at a time. Medians over the turns, and of each turn's ratios.
 #![expect(clippy::print_stdout, reason = "an example is for people")]
 
 use std::fs::{self, File};
@@ -29,6 +30,19 @@ enum What {
     Synced,
 }
 
+impl What {
+    const ALL: [Self; 5] = [Self::Off, Self::Looked, Self::Sketch, Self::Dump, Self::Synced];
+
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    fn named(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|what| what.name() == name);
+        found.ok_or_else(|| format!("expected off, looked, sketch, dump or synced, found `{name}`").into())
+    }
+}
+
 /// Sees every tap and keeps nothing.
 struct Looks;
 
@@ -50,22 +64,34 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [model, dir, "once", what, tokens, threads] => {
-            let what = match what {
-                "off" => What::Off,
-                "looked" => What::Looked,
-                "sketch" => What::Sketch,
-                "dump" => What::Dump,
-                other => return Err(format!("expected off, looked, sketch or dump, found `{other}`").into()),
-            };
+        [model, dir, how @ ("once" | "turns" | "layer"), whats, tokens, threads, ref rest @ ..] => {
             let golden = golden(model, tokens.parse()?, threads.parse()?)?;
-            passed(&golden, what, &FilePath::new(dir).join("once"))?;
+            let whats = whats.split(',').map(What::named).collect::<Result<Vec<_>>>()?;
+            let (folder, seconds) =
+                (FilePath::new(dir).join("captured"), rest.first().map_or(Ok(35.0), |n| n.parse())?);
+            match how {
+                "once" => whats.iter().try_for_each(|what| passed(&golden, *what, &folder, pass).map(drop))?,
+                "turns" => drop(by_turns(&golden, &whats, &folder, seconds, pass)?),
+                _ => {
+                    let (x, layer) = (golden.0.embed(&mut NoTaps)?, golden.0.layer(0)?);
+                    let pass = |_: &Golden, see: &mut dyn Visitor| Ok(layer.run(&mut [Lane::new(&x, see)])?);
+                    drop(by_turns(&golden, &whats, &folder, seconds, pass)?);
+                }
+            }
         }
         [model, dir, ref rest @ ..] => {
             let threads = rest.first().map_or(Ok(cores), |n| n.parse())?;
             let seconds: f64 = rest.get(1).map_or(Ok(35.0), |n| n.parse())?;
             for tokens in [512, 2048] {
-                by_turns(&golden(model, tokens, threads)?, FilePath::new(dir), tokens, seconds)?;
+                let golden = golden(model, tokens, threads)?;
+                by_turns(
+                    &golden,
+                    &[What::Off, What::Looked, What::Sketch],
+                    &FilePath::new(dir).join("captured"),
+                    seconds / 2.0,
+                    pass,
+                )?;
+                to_the_disk(&golden, FilePath::new(dir), seconds / 2.0)?;
             }
         }
         _ => return Err("usage: captured MODEL DIR [THREADS [SECONDS]]".into()),
@@ -98,7 +124,12 @@ fn pass(golden: &Golden, see: &mut dyn Visitor) -> Result<()> {
 }
 
 /// One pass, with all that is written; seconds of the clock and of all processors.
-fn passed((golden, requests): &(Golden, Requests), what: What, to: &FilePath) -> Result<[f64; 2]> {
+fn passed(
+    (golden, requests): &(Golden, Requests),
+    what: What,
+    to: &FilePath,
+    pass: impl Fn(&Golden, &mut dyn Visitor) -> Result<()>,
+) -> Result<[f64; 2]> {
     let (start, before) = (Instant::now(), processors());
     match what {
         What::Off => pass(golden, &mut NoTaps)?,
@@ -145,46 +176,20 @@ fn raw(contents: &[Vec<u8>], dir: &FilePath) -> Result<f64> {
     Ok(seconds)
 }
 
-fn by_turns(golden: &(Golden, Requests), dir: &FilePath, tokens: usize, seconds: f64) -> Result<()> {
-    const ALL: [What; 5] = [What::Off, What::Looked, What::Sketch, What::Dump, What::Synced];
-    let (folder, begun) = (dir.join("captured"), Instant::now());
-    passed(golden, What::Off, &folder)?;
-    passed(golden, What::Dump, &folder)?;
+/// A dump beside the disk.
+fn to_the_disk(golden: &(Golden, Requests), dir: &FilePath, seconds: f64) -> Result<()> {
+    let folder = dir.join("captured");
+    passed(golden, What::Dump, &folder, pass)?;
     let contents = files(&folder)?.iter().map(fs::read).collect::<std::result::Result<Vec<_>, _>>()?;
     let bytes = contents.iter().map(Vec::len).sum::<usize>() as f64;
     fs::remove_dir_all(&folder)?;
-    // By what: seconds of the clock, and of processors.
-    let (mut took, mut raws) = (vec![[Vec::new(), Vec::new()]; ALL.len()], Vec::new());
-    for turn in 0.. {
-        if turn >= 5 && begun.elapsed().as_secs_f64() > seconds || turn == 41 {
-            break;
-        }
-        // Another one begins each time.
-        for i in 0..ALL.len() {
-            let i = (i + turn) % ALL.len();
-            let [wall, processors] = passed(golden, ALL[i], &folder)?;
-            took[i][0].push(wall);
-            took[i][1].push(processors);
-            if folder.exists() {
-                fs::remove_dir_all(&folder)?;
-            }
-        }
-        raws.push(raw(&contents, dir)?);
-    }
-    println!("{tokens} tokens, {} turns; {:.0} MB of dump", raws.len(), bytes / 1e6);
-    for (what, [wall, processors]) in ALL.iter().zip(&took) {
-        let ratios = wall.iter().zip(&took[0][0]).map(|(a, off)| a / off).collect();
-        let busy = processors.iter().sum::<f64>() / took[0][1].iter().sum::<f64>();
-        let (seconds, (least, most)) = (median(wall.clone()), ends(wall));
-        println!(
-            "  {:<7} {seconds:.4} s ({least:.4} to {most:.4}), {:.3} of off by turns, {busy:.3} of its processor time",
-            format!("{what:?}").to_lowercase(),
-            median(ratios),
-        );
-    }
-    let (off, dump, synced, raw) =
-        (median(took[0][0].clone()), median(took[3][0].clone()), median(took[4][0].clone()), median(raws));
-    println!("  raw     {raw:.4} s for as many bytes, synced: {:.2} GB/s", bytes / raw / 1e9);
+    let [off, dump, synced] = by_turns(golden, &[What::Off, What::Dump, What::Synced], &folder, seconds, pass)?[..]
+    else {
+        return Ok(());
+    };
+    let raws = (0..5).map(|_| raw(&contents, dir)).collect::<Result<Vec<_>>>()?;
+    let raw = median(raws);
+    println!("  raw     {raw:.4} s for as many bytes ({:.0} MB), synced: {:.2} GB/s", bytes / 1e6, bytes / raw / 1e9);
     println!(
         "  a synced dump: {:.2} of the disk's speed over all of its time, {:.2} over what it takes beyond the run or the disk, whichever is longer; {:.2} GB/s not synced",
         raw / synced,
@@ -192,6 +197,55 @@ fn by_turns(golden: &(Golden, Requests), dir: &FilePath, tokens: usize, seconds:
         bytes / dump / 1e9
     );
     Ok(())
+}
+
+/// Medians of the clock, after all are printed.
+fn by_turns(
+    golden: &(Golden, Requests),
+    whats: &[What],
+    folder: &FilePath,
+    seconds: f64,
+    pass: impl Fn(&Golden, &mut dyn Visitor) -> Result<()>,
+) -> Result<Vec<f64>> {
+    let begun = Instant::now();
+    // By what: seconds of the clock, and of processors.
+    let mut took = vec![[Vec::new(), Vec::new()]; whats.len()];
+    // Before the first turn, one pass each that doesn't count.
+    for turn in 0..=41 {
+        if turn > 5 && begun.elapsed().as_secs_f64() > seconds {
+            break;
+        }
+        for i in 0..whats.len() {
+            // Another one begins each time, and each comes behind each other one as often: what a pass leaves in caches and of memory is
+            // no other pass's gain.
+            let place = (i + turn / 2) % whats.len();
+            let i = if turn % 2 == 0 { place } else { whats.len() - 1 - place };
+            let times = passed(golden, whats[i], folder, &pass)?;
+            if folder.exists() {
+                fs::remove_dir_all(folder)?;
+            }
+            if turn > 0 {
+                took[i].iter_mut().zip(times).for_each(|(to, time)| to.push(time));
+            }
+        }
+    }
+    let tokens: usize = golden.1.seqs.iter().map(|seq| seq.ids.len()).sum();
+    println!("{tokens} tokens, {} turns", took[0][0].len());
+    for (what, [wall, processors]) in whats.iter().zip(&took) {
+        let mut ratios: Vec<f64> = wall.iter().zip(&took[0][0]).map(|(a, first)| a / first).collect();
+        ratios.sort_by(f64::total_cmp);
+        let busy = processors.iter().sum::<f64>() / took[0][1].iter().sum::<f64>();
+        let (seconds, (least, most)) = (median(wall.clone()), ends(wall));
+        println!(
+            "  {:<7} {seconds:.4} s ({least:.4} to {most:.4}), {:.3} of {} by turns (quartiles {:.3} and {:.3}), {busy:.3} of its processor time",
+            what.name(),
+            median(ratios.clone()),
+            whats[0].name(),
+            ratios[ratios.len() / 4],
+            ratios[ratios.len() * 3 / 4],
+        );
+    }
+    Ok(took.into_iter().map(|[wall, _]| median(wall)).collect())
 }
 
 fn median(mut of: Vec<f64>) -> f64 {

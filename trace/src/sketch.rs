@@ -21,11 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use karat_model::{Error, Result};
-use karat_seam::{Block, DataMut, Later, Requests, RowId, Site, Tensor, TensorMut, There, Visitor, Want};
+use karat_seam::{Block, DataMut, Later, Requests, RowId, Site, TensorMut, There, Visitor, Want};
 
 use crate::TapGlob;
 use crate::key::Key;
-use crate::writer::{Behind, Folder, Pieces, file_name};
+use crate::writer::{Behind, Entry, Folder, file_name, write_entries};
 use columns::{Parts, Room, SKETCH_BYTES};
 
 pub use row::{RowSketch, SUMS};
@@ -42,15 +42,14 @@ enum Lines {
 }
 
 impl Lines {
-    /// As they are written, under the key of their tap; lines of sketches lie in the room.
-    fn tensors(self, key: &str, room: &Room) -> Vec<(String, Pieces)> {
-        let named = |(name, tensor): (&str, Tensor)| (format!("{key}.{name}"), Pieces::whole(tensor));
+    /// As they are written, by the end of their name; sketches lie in the room.
+    fn entries<'a>(&'a self, room: &'a Room) -> Vec<(&'static str, Entry<'a>)> {
         match self {
-            Self::Sketches(parts) => room.columns(&parts).map(named).collect(),
+            Self::Sketches(parts) => room.columns(parts).into(),
             Self::Values(width, values) => {
-                vec![named(("values", Tensor::f32([values.len() / width, width], values)))]
+                vec![("values", Entry::f32([values.len() / width, *width], vec![values]))]
             }
-            Self::Hashes(hashes) => vec![named(("hash.v2", Tensor::i64([hashes.len()], hashes)))],
+            Self::Hashes(hashes) => vec![("hash.v2", Entry::i64([hashes.len()], vec![hashes]))],
         }
     }
 }
@@ -111,19 +110,22 @@ impl SketchWriter {
         if self.written.contains(&block) {
             return Err(Error::input("a block came back after its file was written").found(file_name(block)));
         }
-        let (lines, room) = (std::mem::take(&mut self.lines), self.room.replace());
+        let (mut lines, mut room) = (std::mem::take(&mut self.lines), self.room.replace());
         let sequences = self.sequences.clone();
         self.written.push(block);
         let path = self.folder.path().join(file_name(block));
-        // Keys and columns are made behind the run as well.
-        self.behind.make(path, move || {
-            let mut tensors = Vec::new();
-            for (at, mut lines) in lines {
-                there::arrived(at.0, &mut lines, waiting.remove(&at).unwrap_or_default())?;
-                let sequence = sequences.get(at.1 as usize).map_or("", |(id, _)| id);
-                tensors.extend(lines.tensors(&Key::tap(sequence, at.0, at.2).to_string(), &room));
+        // What was begun is waited for, and keys are made, behind the run as well.
+        self.behind.make(path, move |path| {
+            for (at, lines) in &mut lines {
+                there::arrived(at.0, lines, &mut room, waiting.remove(at).unwrap_or_default())?;
             }
-            Ok(tensors)
+            let mut entries = Vec::new();
+            for (at, lines) in &lines {
+                let sequence = sequences.get(at.1 as usize).map_or("", |(id, _)| id);
+                let key = Key::tap(sequence, at.0, at.2).to_string();
+                entries.extend(lines.entries(&room).into_iter().map(|(name, it)| (format!("{key}.{name}"), it)));
+            }
+            Ok((write_entries(path, entries)?, Vec::new()))
         })
     }
 

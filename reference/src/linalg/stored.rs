@@ -52,7 +52,7 @@ pub(crate) fn multiply_stored<T: Real>(isa: Isa, x: &[&[T]], products: &mut [Tim
             for times in &mut *products {
                 let out = &mut times.out[i * ROWS * times.n..][..rows.len() * times.n];
                 let panel = LANES * (K_BLOCK * size_of::<T>() + rows.len() * size_of::<f64>());
-                let width = LANES * (CACHED / panel).clamp(4, 16);
+                let width = LANES * ((CACHED / panel).clamp(4, 16) / 2 * 2);
                 for first in (0..times.n).step_by(width) {
                     let outputs = first..times.n.min(first + width);
                     let group = Group { w: times.w, isa, outputs, stride: times.n };

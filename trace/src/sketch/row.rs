@@ -2,6 +2,7 @@
 
 use karat_seam::SketchLine;
 
+use super::columns::Rows;
 use super::simd_row;
 
 /// Signed sums of a row.
@@ -35,6 +36,20 @@ pub(super) static SIGNS: [[u32; SUMS]; BLOCK / SUMS] = {
     let mut i = 0;
     while i < BLOCK {
         out[i / SUMS][i % SUMS] = mixed(i as u64) as u32 & 0x8000_0000;
+        i += 1;
+    }
+    out
+};
+
+/// The same as factors.
+#[cfg(target_arch = "x86_64")]
+pub(super) static TURNS: [[f32; SUMS]; BLOCK / SUMS] = {
+    let mut out = [[1.0; SUMS]; BLOCK / SUMS];
+    let mut i = 0;
+    while i < BLOCK {
+        if SIGNS[i / SUMS][i % SUMS] != 0 {
+            out[i / SUMS][i % SUMS] = -1.0;
+        }
         i += 1;
     }
     out
@@ -103,6 +118,11 @@ fn paired(keyed: &[u32; SUMS]) -> u64 {
     pairs.map(one).fold(0, u64::wrapping_add)
 }
 
+/// Whether a row with this largest size, as bits, can do with f32 sums.
+pub(super) fn is_plain(largest: u32) -> bool {
+    largest == 0 || PLAIN.contains(&largest)
+}
+
 /// Lanes as one number.
 pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
     let mut wide = lanes.map(f64::from);
@@ -117,9 +137,18 @@ pub(super) fn added(lanes: &[f32; SUMS]) -> f64 {
 impl RowSketch {
     /// Of a row's values, by the fastest instruction set of this machine that there is code for.
     pub fn of(row: &[f32]) -> Self {
-        let mut line = [[0; _]];
-        simd_row::fill(&mut line, row, row.len(), |row| row);
-        Self::from_line(&line[0])
+        let (mut projection, mut norm, mut absmax) = ([[0.0; SUMS]], [0.0], [0.0]);
+        let (mut hash, mut nonfinite) = ([0], [0]);
+        let to = Rows {
+            projection: &mut projection,
+            norm: &mut norm,
+            absmax: &mut absmax,
+            hash: &mut hash,
+            nonfinite: &mut nonfinite,
+        };
+        simd_row::fill(to, row, row.len(), |row| row);
+        let ([projection], [norm], [absmax], [hash], [nonfinite]) = (projection, norm, absmax, hash, nonfinite);
+        Self { norm, absmax, projection, nonfinite: nonfinite as u32, hash }
     }
 
     /// What a device said of a row.
@@ -133,16 +162,6 @@ impl RowSketch {
             nonfinite: line[18],
             hash: (u64::from(line[20]) << 32 | u64::from(line[19])) as i64,
         }
-    }
-
-    /// As a device says it.
-    #[inline]
-    pub(super) fn line(&self) -> SketchLine {
-        let mut line = [0; _];
-        (line[0], line[1], line[18]) = (self.norm.to_bits(), self.absmax.to_bits(), self.nonfinite);
-        line[2..18].copy_from_slice(&self.projection.map(f32::to_bits));
-        (line[19], line[20]) = (self.hash as u32, (self.hash as u64 >> 32) as u32);
-        line
     }
 
     /// The same, by a given way to sum a block, which becomes one loop with the caller's over rows.
@@ -164,7 +183,7 @@ impl RowSketch {
             }
             projection = wide.map(|v| v as f32);
         }
-        if largest != 0 && !PLAIN.contains(&largest) {
+        if !is_plain(largest) {
             return Self { hash: hash as i64, ..careful(row) };
         }
         Self {
@@ -184,7 +203,7 @@ fn turn(number: usize) -> f64 {
 
 /// A row that holds what is not finite, or whose squares f32 doesn't hold: all in f64, without the hash.
 #[cold]
-fn careful(row: &[f32]) -> RowSketch {
+pub(super) fn careful(row: &[f32]) -> RowSketch {
     let (mut squares, mut sums, mut largest, mut nonfinite) = (0.0, [0.0; SUMS], 0f32, 0);
     for (number, values) in row.chunks(BLOCK).enumerate() {
         let turn = turn(number);

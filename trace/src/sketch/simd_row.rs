@@ -1,31 +1,32 @@
 //! Sums of a block of a row, 16 values at a time. Nothing is fused and each lane adds in the order of `row::block`, so both
 //! give the same bits.
 
-use karat_seam::SketchLine;
-
+use super::columns::Rows;
 use super::row::{self, RowSketch};
 
-/// Lines of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
-pub(super) fn fill(to: &mut [SketchLine], values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
-    let rows = to.iter_mut().enumerate().map(|(i, to)| (to, shown(&values[i * width..(i + 1) * width])));
+/// Sketches of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
+pub(super) fn fill(mut to: Rows<'_>, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
+    let row = |i: usize| shown(&values[i * width..(i + 1) * width]);
     #[cfg(target_arch = "x86_64")]
     {
         if has_wide() {
             // SAFETY: only what the processor says that it has is used.
-            return unsafe { x86::wide_rows(rows) };
+            return unsafe { x86::wide_rows(&mut to, width, row) };
         }
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
-            return unsafe { x86::rows(rows) };
+            return unsafe { x86::rows(&mut to, row) };
         }
     }
-    rows.for_each(|(to, row)| *to = RowSketch::by(row, row::block).line());
+    (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), row::block)));
 }
 
 /// True where [`x86::wide_rows`] can be called.
 #[cfg(target_arch = "x86_64")]
 fn has_wide() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx2")
+    std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512dq")
+        && std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// Every way on this machine that there is code for.
@@ -58,19 +59,25 @@ pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, __m512, __m512i, _mm_add_pd, _mm_cvtsd_f64, _mm_unpackhi_pd, _mm256_add_epi32,
-        _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128, _mm256_castps_si256,
-        _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32,
-        _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_srli_epi64,
-        _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512,
-        _mm512_castsi512_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_set1_epi32, _mm512_setzero_ps,
-        _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
+        __m256, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_add_pd, _mm_cvtsd_f64, _mm_prefetch, _mm_unpackhi_pd,
+        _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128,
+        _mm256_castps_si256, _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps,
+        _mm256_max_epu32, _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
+        _mm256_srli_epi64, _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps,
+        _mm512_and_si512, _mm512_castpd_si512, _mm512_castps_si512, _mm512_castsi512_pd, _mm512_cvtepi64_epi32,
+        _mm512_cvtpd_ps, _mm512_cvtps_pd, _mm512_fmadd_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps,
+        _mm512_mullo_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_ps, _mm512_setzero_si512,
+        _mm512_shuffle_i64x2, _mm512_sqrt_pd, _mm512_srli_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64,
+        _mm512_xor_si512,
     };
     use std::mem::transmute;
 
-    use karat_seam::SketchLine;
+    use super::super::row::{self, BLOCK, BlockSums, KEYS, RowSketch, SIGNS, SUMS, TURNS};
+    use super::Rows;
 
-    use super::super::row::{BLOCK, BlockSums, KEYS, RowSketch, SIGNS, SUMS};
+    /// Lines of sixteen values between what is asked for and what is summed, over the end of a row into the next one: what another core
+    /// wrote, or what left the caches, comes late.
+    const AHEAD: usize = 32;
 
     /// Lanes 0 to 7 or 8 to 15.
     #[derive(Clone, Copy)]
@@ -159,23 +166,54 @@ mod x86 {
         /// Sixteen values.
         #[inline]
         #[target_feature(enable = "avx512f")]
-        fn take(&mut self, values: &[f32; SUMS], signs: &[u32; SUMS], keys: &[u32; SUMS]) {
+        fn take(&mut self, values: &[f32; SUMS], turns: &[f32; SUMS], keys: &[u32; SUMS]) {
             // SAFETY: 64 bytes each, of which every pattern is a value.
-            let (v, sign, key) = unsafe {
+            let (v, turn, key) = unsafe {
                 (
                     transmute::<[f32; SUMS], __m512>(*values),
-                    transmute::<[u32; SUMS], __m512i>(*signs),
+                    transmute::<[f32; SUMS], __m512>(*turns),
                     transmute::<[u32; SUMS], __m512i>(*keys),
                 )
             };
             let bits = _mm512_castps_si512(v);
             self.squares = _mm512_add_ps(self.squares, _mm512_mul_ps(v, v));
-            self.sums = _mm512_add_ps(self.sums, _mm512_castsi512_ps(_mm512_xor_si512(bits, sign)));
+            // A product with 1 or -1 is exact: one rounding, as where a sign is turned.
+            self.sums = _mm512_fmadd_ps(v, turn, self.sums);
             let size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fff_ffff));
             self.largest = _mm512_max_epu32(self.largest, size);
             let keyed = _mm512_add_epi32(bits, key);
             let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
             self.pairs = _mm512_add_epi64(self.pairs, _mm512_add_epi64(product, keyed));
+        }
+
+        /// At most [`BLOCK`] values.
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn of(values: &[f32]) -> Self {
+            let values = &values[..values.len().min(BLOCK)];
+            let mut all = Self {
+                squares: _mm512_setzero_ps(),
+                sums: _mm512_setzero_ps(),
+                largest: _mm512_setzero_si512(),
+                pairs: _mm512_setzero_si512(),
+            };
+            let (whole, rest) = values.as_chunks::<SUMS>();
+            let (turns, keys) = (&TURNS[..whole.len()], &KEYS[..whole.len()]);
+            for i in 0..whole.len() {
+                _mm_prefetch::<_MM_HINT_T0>(whole.as_ptr().wrapping_add(i + AHEAD).cast());
+                all.take(&whole[i], &turns[i], &keys[i]);
+            }
+            if !rest.is_empty() {
+                let mut last = [0.0; SUMS];
+                last[..rest.len()].copy_from_slice(rest);
+                all.take(&last, &TURNS[whole.len()], &KEYS[whole.len()]);
+            }
+            all
+        }
+
+        fn sums(&self) -> [f32; SUMS] {
+            // SAFETY: as many bytes on both sides, of which every pattern is a value.
+            unsafe { transmute::<__m512, [f32; SUMS]>(self.sums) }
         }
     }
 
@@ -183,54 +221,101 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx512f,avx2")]
     pub(super) fn wide_block(values: &[f32]) -> BlockSums {
-        let values = &values[..values.len().min(BLOCK)];
-        let mut all = Whole {
-            squares: _mm512_setzero_ps(),
-            sums: _mm512_setzero_ps(),
-            largest: _mm512_setzero_si512(),
-            pairs: _mm512_setzero_si512(),
-        };
-        let (whole, rest) = values.as_chunks::<SUMS>();
-        let (signs, keys) = (&SIGNS[..whole.len()], &KEYS[..whole.len()]);
-        for i in 0..whole.len() {
-            all.take(&whole[i], &signs[i], &keys[i]);
-        }
-        if !rest.is_empty() {
-            let mut last = [0.0; SUMS];
-            last[..rest.len()].copy_from_slice(rest);
-            all.take(&last, &SIGNS[whole.len()], &KEYS[whole.len()]);
-        }
+        let all = Whole::of(values);
         // SAFETY: as many bytes on both sides, of which every pattern is a value.
-        let (squares, sums, largest, pairs) = unsafe {
+        let (squares, largest, pairs) = unsafe {
             (
                 transmute::<__m512, [__m256; 2]>(all.squares),
-                transmute::<__m512, [f32; SUMS]>(all.sums),
                 transmute::<__m512i, [u32; SUMS]>(all.largest),
                 transmute::<__m512i, [u64; 8]>(all.pairs),
             )
         };
         BlockSums {
             squares: added(squares[0], squares[1]),
-            sums,
+            sums: all.sums(),
             largest: largest.iter().fold(0, |a, b| a.max(*b)),
             pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
         }
     }
 
-    /// Lines of rows by [`block`].
-    #[target_feature(enable = "avx2")]
-    pub(super) fn rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
-        for (to, row) in rows {
-            *to = RowSketch::by(row, |values| block(values)).line();
+    /// Eight rows of at most [`BLOCK`] values, from row `i` on: their ends side by side, a row in each lane.
+    #[target_feature(enable = "avx512f,avx512dq,avx2")]
+    fn eight<'a>(to: &mut Rows<'_>, i: usize, row: impl Fn(usize) -> &'a [f32]) {
+        let none = _mm512_setzero_si512();
+        let (mut squares, mut largest, mut pairs, mut lengths) = ([none; 8], [none; 8], [none; 8], [0; 8]);
+        for lane in 0..8 {
+            let values = row(i + lane);
+            let all = Whole::of(values);
+            to.projection[i + lane] = all.sums();
+            // SAFETY: as many bytes on both sides, of which every pattern is a value.
+            let [low, high] = unsafe { transmute::<__m512, [__m256; 2]>(all.squares) };
+            squares[lane] = _mm512_castpd_si512(_mm512_add_pd(_mm512_cvtps_pd(low), _mm512_cvtps_pd(high)));
+            (largest[lane], pairs[lane], lengths[lane]) = (all.largest, all.pairs, values.len() as u64);
+        }
+        let added = |a, b| _mm512_castpd_si512(_mm512_add_pd(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b)));
+        let norm = _mm512_cvtpd_ps(_mm512_sqrt_pd(_mm512_castsi512_pd(folded(squares, added))));
+        let largest = folded(largest, |a, b| _mm512_max_epu32(a, b));
+        let largest = _mm512_cvtepi64_epi32(_mm512_max_epu32(largest, _mm512_srli_epi64::<32>(largest)));
+        let pairs = folded(pairs, |a, b| _mm512_add_epi64(a, b));
+        // SAFETY: as many bytes on both sides, of which every pattern is a value.
+        let (norm, sizes, hash) = unsafe {
+            let lengths = transmute::<[u64; 8], __m512i>(lengths);
+            let hash = mixed(_mm512_xor_si512(lengths, pairs));
+            (
+                transmute::<__m256, [f32; 8]>(norm),
+                transmute::<__m256i, [u32; 8]>(largest),
+                transmute::<__m512i, [i64; 8]>(hash),
+            )
+        };
+        let range = i..i + 8;
+        to.norm[range.clone()].copy_from_slice(&norm);
+        to.absmax[range.clone()].copy_from_slice(&sizes.map(f32::from_bits));
+        to.hash[range.clone()].copy_from_slice(&hash);
+        to.nonfinite[range].fill(0);
+        if !sizes.iter().all(|size| row::is_plain(*size)) {
+            for lane in (0..8).filter(|lane| !row::is_plain(sizes[*lane])) {
+                to.put(i + lane, &RowSketch { hash: hash[lane], ..row::careful(row(i + lane)) });
+            }
         }
     }
 
-    /// The same by [`wide_block`].
-    #[target_feature(enable = "avx512f,avx2")]
-    pub(super) fn wide_rows<'a>(rows: impl Iterator<Item = (&'a mut SketchLine, &'a [f32])>) {
-        for (to, row) in rows {
-            *to = RowSketch::by(row, |values| wide_block(values)).line();
-        }
+    /// The eight numbers of each of eight rows as one: i and i + 4, then i and i + 2, then the last two.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn folded(rows: [__m512i; 8], both: impl Fn(__m512i, __m512i) -> __m512i) -> __m512i {
+        // Halves of two rows.
+        let half = |a, b| both(_mm512_shuffle_i64x2::<0x44>(a, b), _mm512_shuffle_i64x2::<0xee>(a, b));
+        // Two numbers of each of four rows.
+        let quarter = |a, b| both(_mm512_shuffle_i64x2::<0x88>(a, b), _mm512_shuffle_i64x2::<0xdd>(a, b));
+        let even = quarter(half(rows[0], rows[2]), half(rows[4], rows[6]));
+        let odd = quarter(half(rows[1], rows[3]), half(rows[5], rows[7]));
+        both(_mm512_unpacklo_epi64(even, odd), _mm512_unpackhi_epi64(even, odd))
+    }
+
+    /// `row::mixed` of each.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq")]
+    fn mixed(x: __m512i) -> __m512i {
+        let all = |v: u64| _mm512_set1_epi64(v as i64);
+        let z = _mm512_add_epi64(x, all(0x9e37_79b9_7f4a_7c15));
+        let z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64::<30>(z)), all(0xbf58_476d_1ce4_e5b9));
+        let z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64::<27>(z)), all(0x94d0_49bb_1331_11eb));
+        _mm512_xor_si512(z, _mm512_srli_epi64::<31>(z))
+    }
+
+    /// Sketches of rows by [`block`].
+    #[target_feature(enable = "avx2")]
+    pub(super) fn rows<'a>(to: &mut Rows<'_>, row: impl Fn(usize) -> &'a [f32]) {
+        (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| block(values))));
+    }
+
+    /// The same by [`eight`] and [`wide_block`].
+    #[target_feature(enable = "avx512f,avx512dq,avx2")]
+    pub(super) fn wide_rows<'a>(to: &mut Rows<'_>, width: usize, row: impl Fn(usize) -> &'a [f32] + Copy) {
+        let n = to.norm.len();
+        let by_eight = if width <= BLOCK { n - n % 8 } else { 0 };
+        (0..by_eight).step_by(8).for_each(|i| eight(to, i, row));
+        (by_eight..n).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| wide_block(values))));
     }
 
     /// `row::pairs`.

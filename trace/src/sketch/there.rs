@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use karat_model::{Error, Result};
 use karat_seam::{Later, RowId, Site, TensorMut, There};
 
-use super::columns::Part;
+use super::columns::Room;
 use super::{Lines, SketchWriter, is_sketched, mixed_up};
 
 /// Sketches that were begun, by tap, sequence and pass, in order.
@@ -43,15 +43,18 @@ impl SketchWriter {
     pub(super) fn arrived_of(&mut self, key: (Site, u32, u32)) -> Result<()> {
         let Some(begun) = self.waiting.remove(&key) else { return Ok(()) };
         let lines = self.lines.get_mut(&key).ok_or_else(|| mixed_up(key.0))?;
-        arrived(key.0, lines, begun)
+        arrived(key.0, lines, &mut self.room, begun)
     }
 }
 
 /// Takes what was begun of a tap, in order.
-pub(super) fn arrived(at: Site, lines: &mut Lines, all: Vec<Box<dyn Later>>) -> Result<()> {
+pub(super) fn arrived(at: Site, lines: &mut Lines, room: &mut Room, all: Vec<Box<dyn Later>>) -> Result<()> {
     for begun in all {
         let Lines::Sketches(to) = &mut *lines else { return Err(mixed_up(at)) };
-        to.push(Part::Own(begun.lines().map_err(told)?));
+        let lines = begun.lines().map_err(told)?;
+        let (part, mut rows) = room.next(lines.len());
+        rows.take(&lines);
+        to.push(part);
     }
     Ok(())
 }

@@ -1,21 +1,22 @@
 //! Writes files while their producer goes on.
 
 use std::fs::File as Open;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use karat_model::Result;
+use karat_seam::Tensor;
 
 use super::file::write;
 use super::io;
 use super::pieces::Pieces;
 use super::spare::Spare;
 
-/// Makes a file's tensors.
-type Make = Box<dyn FnOnce() -> Result<Vec<(String, Pieces)>> + Send>;
+/// Writes a file: it, still open, and tensors whose memory goes on.
+type Make = Box<dyn FnOnce(&Path) -> Result<(Open, Vec<Tensor>)> + Send>;
 
-/// A file's path, and how its tensors are made.
+/// A file's path, and how it is written.
 type File = (PathBuf, Make);
 
 /// A thread that writes one file after the other. One is being written at a time, and the next one is waited for: memory holds
@@ -44,14 +45,17 @@ impl Behind {
 
     /// Hands a file over. An error may be that of a file before.
     pub(crate) fn write(&mut self, path: PathBuf, tensors: Vec<(String, Pieces)>) -> Result<()> {
-        self.make(path, move || Ok(tensors))
+        self.make(path, move |path| {
+            let file = write(path, &tensors)?;
+            Ok((file, tensors.into_iter().filter_map(|(_, pieces)| pieces.into_tensor()).collect()))
+        })
     }
 
-    /// The same where the tensors are made behind their producer as well.
+    /// The same where what is written is made behind its producer as well.
     pub(crate) fn make(
         &mut self,
         path: PathBuf,
-        tensors: impl FnOnce() -> Result<Vec<(String, Pieces)>> + Send + 'static,
+        make: impl FnOnce(&Path) -> Result<(Open, Vec<Tensor>)> + Send + 'static,
     ) -> Result<()> {
         self.spare.age();
         if self.thread.is_none() {
@@ -62,12 +66,12 @@ impl Behind {
                 Ok(thread) => self.thread = Some((send, thread)),
                 // No thread is to be had: here, then.
                 Err(_) => {
-                    let file = write(&path, &tensors()?)?;
+                    let (file, _) = make(&path)?;
                     return if is_synced { sync(&path, &file) } else { Ok(()) };
                 }
             }
         }
-        let sent = self.thread.as_ref().is_some_and(|(send, _)| send.send((path, Box::new(tensors))).is_ok());
+        let sent = self.thread.as_ref().is_some_and(|(send, _)| send.send((path, Box::new(make))).is_ok());
         if sent { Ok(()) } else { self.finish() }
     }
 
@@ -91,10 +95,9 @@ impl Drop for Behind {
 /// The thread: ends with the first error, or when nothing can come any more.
 fn drain(files: &Receiver<File>, spare: &Spare, is_synced: bool) -> Result<()> {
     let mut disk = is_synced.then(Disk::start).flatten();
-    let written = files.iter().try_for_each(|(path, tensors)| {
-        let tensors = tensors()?;
-        let file = write(&path, &tensors)?;
-        tensors.into_iter().filter_map(|(_, pieces)| pieces.into_tensor()).for_each(|tensor| spare.leave(tensor));
+    let written = files.iter().try_for_each(|(path, make)| {
+        let (file, tensors) = make(&path)?;
+        tensors.into_iter().for_each(|tensor| spare.leave(tensor));
         if !is_synced {
             return Ok(());
         }
@@ -134,7 +137,7 @@ impl Disk {
 }
 
 /// Waits until the disk has a file, its length included.
-fn sync(path: &std::path::Path, file: &Open) -> Result<()> {
+fn sync(path: &Path, file: &Open) -> Result<()> {
     file.sync_data().map_err(|e| io("trace file can't be brought to the disk", path, &e))
 }
 

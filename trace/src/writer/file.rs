@@ -1,12 +1,13 @@
 //! Writes one safetensors file without holding its bytes a second time.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IoSlice, Write};
 use std::path::Path;
 
+use bytemuck::cast_slice;
 use karat_model::Result;
 use karat_seam::{Data, Tensor};
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
 
 use super::io;
 use super::pieces::Pieces;
@@ -14,64 +15,115 @@ use super::pieces::Pieces;
 /// Bytes of a block where elements have to be turned.
 const BLOCK: usize = 4 << 20;
 
+/// A tensor as it goes into a file.
+pub(crate) struct Entry<'a> {
+    dtype: &'static str,
+    /// Bytes of an element.
+    size: usize,
+    shape: Vec<usize>,
+    /// Its bytes as memory has them.
+    pieces: Vec<&'a [u8]>,
+}
+
+impl<'a> Entry<'a> {
+    /// Of f32 values that lie in pieces.
+    pub(crate) fn f32<const N: usize>(shape: [usize; N], pieces: Vec<&'a [f32]>) -> Self {
+        Self { dtype: "F32", size: 4, shape: shape.into(), pieces: pieces.into_iter().map(cast_slice).collect() }
+    }
+
+    /// Of i64 values that lie in pieces.
+    pub(crate) fn i64<const N: usize>(shape: [usize; N], pieces: Vec<&'a [i64]>) -> Self {
+        Self { dtype: "I64", size: 8, shape: shape.into(), pieces: pieces.into_iter().map(cast_slice).collect() }
+    }
+
+    fn of(tensor: &'a Tensor) -> Self {
+        let (dtype, size, bytes) = match &tensor.data {
+            Data::F32(v) => ("F32", 4, cast_slice(v)),
+            Data::F64(v) => ("F64", 8, cast_slice(v)),
+            Data::I64(v) => ("I64", 8, cast_slice(v)),
+            Data::U8(v) => ("U8", 1, &v[..]),
+        };
+        Self { dtype, size, shape: tensor.shape.clone(), pieces: vec![bytes] }
+    }
+
+    fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// Its bytes as memory has them.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.pieces.concat()
+    }
+}
+
+/// What a header says of a tensor.
+#[derive(Serialize)]
+struct Said<'a> {
+    dtype: &'static str,
+    shape: &'a [usize],
+    data_offsets: [usize; 2],
+}
+
 /// A file of these tensors; nothing is written over. Returns the file, still open, for who brings it to the disk.
 pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<File> {
+    write_entries(path, tensors.iter().filter_map(|(key, p)| Some((key, Entry::of(p.tensor()?)))).collect())
+}
+
+/// The same of tensors that lie anywhere.
+pub(crate) fn write_entries<K: Ord + Serialize>(path: &Path, mut entries: Vec<(K, Entry<'_>)>) -> Result<File> {
     // Wide elements first: then every tensor is aligned for its element type.
-    let mut sorted: Vec<(&str, &Tensor)> =
-        tensors.iter().filter_map(|(key, p)| p.tensor().map(|t| (key.as_str(), t))).collect();
-    sorted.sort_by_key(|(key, t)| (std::cmp::Reverse(element(t).1), *key));
-    let mut header = Map::new();
+    entries.sort_by(|(key, a), (other, b)| b.size.cmp(&a.size).then_with(|| key.cmp(other)));
     let mut at = 0;
-    for (key, tensor) in &sorted {
-        let (dtype, size) = element(tensor);
-        let end = at + tensor.data.len() * size;
-        header.insert((*key).into(), json!({"dtype": dtype, "shape": tensor.shape, "data_offsets": [at, end]}));
-        at = end;
-    }
-    let mut header = Value::Object(header).to_string().into_bytes();
+    let said = entries.iter().map(|(key, entry)| {
+        let first = at;
+        at += entry.len();
+        (key, Said { dtype: entry.dtype, shape: &entry.shape, data_offsets: [first, at] })
+    });
+    let mut header = Vec::new();
+    let made = serde_json::Serializer::new(&mut header).collect_map(said);
     header.resize(header.len().next_multiple_of(8), b' ');
     let body = || -> std::io::Result<File> {
+        made?;
         let mut out = File::create_new(path)?;
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(&header)?;
-        for (_, tensor) in &sorted {
-            match &tensor.data {
-                Data::F32(v) => put(&mut out, v, f32::to_le_bytes)?,
-                Data::F64(v) => put(&mut out, v, f64::to_le_bytes)?,
-                Data::I64(v) => put(&mut out, v, i64::to_le_bytes)?,
-                Data::U8(v) => out.write_all(v)?,
-            }
+        let length = (header.len() as u64).to_le_bytes();
+        let mut slices = vec![IoSlice::new(&length), IoSlice::new(&header)];
+        if cfg!(target_endian = "little") {
+            // Memory holds elements as the file does: no copy is made. A call for all, not one for each: most are a few kB.
+            slices.extend(entries.iter().flat_map(|(_, entry)| &entry.pieces).map(|piece| IoSlice::new(piece)));
+            all(&mut out, &mut slices)?;
+            return Ok(out);
+        }
+        all(&mut out, &mut slices)?;
+        for (_, entry) in &entries {
+            entry.pieces.iter().try_for_each(|piece| turned(&mut out, piece, entry.size))?;
         }
         Ok(out)
     };
     body().map_err(|e| io("trace file can't be written", path, &e))
 }
 
-/// Elements as bytes: where memory holds them as the file does, no copy is made.
-fn put<T: bytemuck::NoUninit, const N: usize>(
-    out: &mut File,
-    values: &[T],
-    bytes: impl Fn(T) -> [u8; N],
-) -> std::io::Result<()> {
-    if cfg!(target_endian = "little") {
-        return out.write_all(bytemuck::cast_slice(values));
-    }
-    let mut block = vec![0; values.len().min(BLOCK / N) * N];
-    for values in values.chunks(BLOCK / N) {
-        let block = &mut block[..values.len() * N];
-        for (to, v) in block.as_chunks_mut::<N>().0.iter_mut().zip(values) {
-            *to = bytes(*v);
+/// All bytes of all slices.
+fn all(out: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> std::io::Result<()> {
+    // Empty ones go: a call that writes none of some bytes is an error.
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match out.write_vectored(slices) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut slices, n),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
-        out.write_all(block)?;
     }
     Ok(())
 }
 
-fn element(tensor: &Tensor) -> (&'static str, usize) {
-    match tensor.data {
-        Data::F32(_) => ("F32", 4),
-        Data::F64(_) => ("F64", 8),
-        Data::I64(_) => ("I64", 8),
-        Data::U8(_) => ("U8", 1),
+/// Elements whose bytes are in the other order in memory.
+fn turned(out: &mut impl Write, bytes: &[u8], size: usize) -> std::io::Result<()> {
+    for bytes in bytes.chunks(BLOCK) {
+        let mut block = bytes.to_vec();
+        block.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        out.write_all(&block)?;
     }
+    Ok(())
 }

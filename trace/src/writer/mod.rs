@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::manifest::{FILE, FORMAT, History, Manifest, Mode, ModelId, SequenceEntry, hash_text};
 
 pub(crate) use behind::Behind;
+pub(crate) use file::{Entry, write_entries};
 pub(crate) use folder::{Folder, file_name};
 pub(crate) use pieces::Pieces;
 pub use sample::Sample;

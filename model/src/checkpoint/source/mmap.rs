@@ -68,9 +68,11 @@ pub fn tune_allocator() {
             is_set || unsafe { libc::mallopt(parameter, value) } != 0
         };
         set("MALLOC_ARENA_MAX", "arena_max", libc::M_ARENA_MAX, 1);
-        // No tensor is a mapping of its own; some versions of glibc allow 32 MiB at most. -1 is the largest size.
+        // Larger ones, of a whole long sequence, are mappings of their own: in a heap each would leave a hole that the next one
+        // doesn't fit. Some versions of glibc allow 32 MiB at most.
         let mapped = |from| set("MALLOC_MMAP_THRESHOLD_", "mmap_threshold", libc::M_MMAP_THRESHOLD, from);
-        if mapped(-1) || mapped(32 << 20) {
+        if mapped(64 << 20) || mapped(32 << 20) {
+            // -1 is the largest size.
             set("MALLOC_TRIM_THRESHOLD_", "trim_threshold", libc::M_TRIM_THRESHOLD, -1);
         }
     }
