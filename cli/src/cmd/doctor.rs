@@ -41,8 +41,8 @@ pub(crate) fn run(args: &Doctor, globals: Globals) -> Result<u8> {
         return Ok(bundle.verdict.exit_code);
     }
     let gpu = match &driver {
-        Some(version) => format!("{gpu}; driver {version}; audits compute on the CPU"),
-        None => format!("{gpu}; audits compute on the CPU"),
+        Some(version) => format!("{gpu}; driver {version}; audits compute on the CPU unless --backend cuda is given"),
+        None => format!("{gpu}; audits compute on the CPU unless --backend cuda is given"),
     };
     let mut text = format!("karat {}\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&format!("cpu: {} threads, {}\n", globals.threads(), features.join(" ")));

@@ -53,7 +53,7 @@ pub(super) const MACHINES: [Machine; 3] = [
         compare: Rate { value: 1.95e12, from: "half of a copy's 3.9 TB/s (docs/kernels.md): assumed" },
         memory: 139.0 * GIB,
         is_resident: false,
-        but: "audits compute on the CPU in this version: what the measured kernels would allow",
+        but: "candidates compute on the CPU but for patches that are kernels: what the measured kernels would allow",
     },
     Machine {
         name: "8 RTX PRO 6000",
