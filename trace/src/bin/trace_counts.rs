@@ -1,10 +1,11 @@
 //! One hot loop of capturing, once: what `cargo xtask counts` runs under callgrind. Without an argument it lists them.
 #![expect(clippy::print_stdout, reason = "a program for `cargo xtask counts`")]
 
+use std::cell::RefCell;
 use std::hint::black_box;
 
-use karat_seam::{NoTaps, Site, Tap, Visitor, Want};
-use karat_trace::RowSketch;
+use karat_seam::{DataMut, NoTaps, Requests, RowId, Sequence, Site, Tap, TensorMut, Visitor, Want};
+use karat_trace::{SketchWriter, TapGlob};
 
 fn main() {
     let wanted = std::env::args().nth(1);
@@ -51,12 +52,21 @@ fn sketches(rows: usize, width: usize) -> Box<dyn Fn()> {
         state ^= state << 17;
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
-    let values: Vec<f32> = (0..rows * width).map(|_| unit()).collect();
-    Box::new(move || {
-        for row in values.chunks_exact(width) {
-            black_box(RowSketch::of(row));
-        }
-    })
+    let mut values: Vec<f32> = (0..rows * width).map(|_| unit()).collect();
+    // A visit of them, outside of any pool; nothing is written, and the folder goes with the writer.
+    let ids: Vec<u32> = (0..rows as u32).collect();
+    let at: Vec<RowId> = ids.iter().map(|pos| RowId::new(0, *pos)).collect();
+    let requests = Requests { seqs: vec![Sequence::prompt("a", ids)] };
+    let folder = std::env::temp_dir().join(format!("karat-trace-counts-{}-{width}", std::process::id()));
+    let mut writer = SketchWriter::create(&folder, &requests, TapGlob::all()).expect("a folder for temporary files");
+    let mut visit = move || {
+        let tensor = TensorMut { shape: &[rows, width], data: DataMut::F32(&mut values) };
+        writer.visit(Site::layer(0, Tap::AttnQ), &at, tensor).expect("rows of one tap");
+    };
+    // What memory costs at first is no matter of the loop.
+    visit();
+    let visit = RefCell::new(visit);
+    Box::new(move || visit.borrow_mut()())
 }
 
 /// What each tap asks of a run that keeps nothing.

@@ -67,7 +67,7 @@ pub(super) static KEYS: [[u32; SUMS]; BLOCK / SUMS] = {
 };
 
 /// splitmix64's last step: all bits of a number depend on all of it, and no two numbers give one.
-const fn mixed(x: u64) -> u64 {
+pub(super) const fn mixed(x: u64) -> u64 {
     let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

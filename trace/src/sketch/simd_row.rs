@@ -4,46 +4,51 @@
 use super::columns::Rows;
 use super::row::{self, RowSketch};
 
+/// A way to sketch rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// Anywhere.
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Way {
+    /// Every one on this machine, the fastest last.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let ways = [
+            Some(Self::Plain),
+            #[cfg(target_arch = "x86_64")]
+            std::arch::is_x86_feature_detected!("avx2").then_some(Self::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            (std::arch::is_x86_feature_detected!("avx512f")
+                && std::arch::is_x86_feature_detected!("avx512dq")
+                && std::arch::is_x86_feature_detected!("avx2"))
+            .then_some(Self::Avx512),
+        ];
+        ways.into_iter().flatten()
+    }
+}
+
 /// Sketches of rows of `width` values each, of which `shown` is what counts, by the fastest way on this machine that there is code for.
-pub(super) fn fill(mut to: Rows<'_>, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
+pub(super) fn fill(to: Rows<'_>, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
+    fill_by(Way::all().last().unwrap_or(Way::Plain), to, values, width, shown);
+}
+
+/// The same by one of [`Way::all`].
+pub(super) fn fill_by(way: Way, mut to: Rows<'_>, values: &[f32], width: usize, shown: impl Fn(&[f32]) -> &[f32]) {
     let row = |i: usize| shown(&values[i * width..(i + 1) * width]);
-    #[cfg(target_arch = "x86_64")]
-    {
-        if has_wide() {
-            // SAFETY: only what the processor says that it has is used.
-            return unsafe { x86::wide_rows(&mut to, width, row) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: as above.
-            return unsafe { x86::rows(&mut to, row) };
-        }
-    }
-    (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), row::block)));
-}
-
-/// True where [`x86::wide_rows`] can be called.
-#[cfg(target_arch = "x86_64")]
-fn has_wide() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512dq")
-        && std::arch::is_x86_feature_detected!("avx2")
-}
-
-/// Every way on this machine that there is code for.
-#[cfg(test)]
-pub(super) fn all() -> Vec<fn(&[f32]) -> row::BlockSums> {
-    let mut all: Vec<fn(&[f32]) -> row::BlockSums> = vec![row::block];
-    #[cfg(target_arch = "x86_64")]
-    if has_wide() {
+    match way {
+        Way::Plain => (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), row::block))),
         // SAFETY: only what the processor says that it has is used.
-        all.push(|values| unsafe { x86::wide_block(values) });
+        #[cfg(target_arch = "x86_64")]
+        Way::Avx2 => unsafe { x86::rows(&mut to, width, row) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Way::Avx512 => unsafe { x86::wide_rows(&mut to, width, row) },
     }
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: only what the processor says that it has is used.
-        all.push(|values| unsafe { x86::block(values) });
-    }
-    all
 }
 
 /// The same for [`row::pairs`].
@@ -59,16 +64,17 @@ pub(super) fn best_pairs() -> fn(&[[u32; row::SUMS]]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_add_pd, _mm_cvtsd_f64, _mm_prefetch, _mm_unpackhi_pd,
-        _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256, _mm256_castpd256_pd128,
-        _mm256_castps_si256, _mm256_castps256_ps128, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps,
-        _mm256_max_epu32, _mm256_mul_epu32, _mm256_mul_ps, _mm256_set1_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
-        _mm256_srli_epi64, _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps,
-        _mm512_and_si512, _mm512_castpd_si512, _mm512_castps_si512, _mm512_castsi512_pd, _mm512_cvtepi64_epi32,
-        _mm512_cvtpd_ps, _mm512_cvtps_pd, _mm512_fmadd_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps,
-        _mm512_mullo_epi64, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_ps, _mm512_setzero_si512,
-        _mm512_shuffle_i64x2, _mm512_sqrt_pd, _mm512_srli_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64,
-        _mm512_xor_si512,
+        __m128, __m256, __m256d, __m256i, __m512, __m512i, _MM_HINT_T0, _mm_add_pd, _mm_cvtsd_f64, _mm_prefetch,
+        _mm_unpackhi_pd, _mm256_add_epi32, _mm256_add_epi64, _mm256_add_pd, _mm256_add_ps, _mm256_and_si256,
+        _mm256_castpd_si256, _mm256_castpd256_pd128, _mm256_castps_si256, _mm256_castps256_ps128, _mm256_castsi256_pd,
+        _mm256_cvtpd_ps, _mm256_cvtps_pd, _mm256_extractf128_pd, _mm256_extractf128_ps, _mm256_max_epu32,
+        _mm256_mul_epu32, _mm256_mul_ps, _mm256_permute2x128_si256, _mm256_set1_epi32, _mm256_setzero_ps,
+        _mm256_setzero_si256, _mm256_sqrt_pd, _mm256_srli_epi64, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64,
+        _mm256_xor_ps, _mm512_add_epi32, _mm512_add_epi64, _mm512_add_pd, _mm512_add_ps, _mm512_and_si512,
+        _mm512_castpd_si512, _mm512_castps_si512, _mm512_castsi512_pd, _mm512_cvtepi64_epi32, _mm512_cvtpd_ps,
+        _mm512_cvtps_pd, _mm512_fmadd_ps, _mm512_max_epu32, _mm512_mul_epu32, _mm512_mul_ps, _mm512_mullo_epi64,
+        _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_i64x2,
+        _mm512_sqrt_pd, _mm512_srli_epi64, _mm512_unpackhi_epi64, _mm512_unpacklo_epi64, _mm512_xor_si512,
     };
     use std::mem::transmute;
 
@@ -113,10 +119,10 @@ mod x86 {
         }
     }
 
-    /// `row::block`, at most [`BLOCK`] values.
+    /// The lanes of at most [`BLOCK`] values.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn block(values: &[f32]) -> BlockSums {
+    fn lanes(values: &[f32]) -> (Half, Half) {
         let values = &values[..values.len().min(BLOCK)];
         let none = Half {
             squares: _mm256_setzero_ps(),
@@ -136,6 +142,14 @@ mod x86 {
             last[..rest.len()].copy_from_slice(rest);
             (low, high) = line((low, high), &last, &SIGNS[whole.len()], &KEYS[whole.len()]);
         }
+        (low, high)
+    }
+
+    /// `row::block`, at most [`BLOCK`] values.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn block(values: &[f32]) -> BlockSums {
+        let (low, high) = lanes(values);
         let (largest, pairs) = (_mm256_max_epu32(low.largest, high.largest), _mm256_add_epi64(low.pairs, high.pairs));
         // SAFETY: as many bytes on both sides, of which every pattern is a value.
         let (sums, largest, pairs) = unsafe {
@@ -150,6 +164,68 @@ mod x86 {
             sums,
             largest: largest.iter().fold(0, |a, b| a.max(*b)),
             pairs: pairs.iter().fold(0, |a, b| a.wrapping_add(*b)),
+        }
+    }
+
+    /// Four rows of at most [`BLOCK`] values, from row `i` on: their ends side by side, a row in each lane.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn four<'a>(to: &mut Rows<'_>, i: usize, row: impl Fn(usize) -> &'a [f32]) {
+        let none = _mm256_setzero_si256();
+        let (mut squares, mut largest, mut pairs, mut lengths) = ([none; 4], [none; 4], [none; 4], [0; 4]);
+        let projection = &mut to.projection[i..i + 4];
+        for lane in 0..4 {
+            let values = row(i + lane);
+            let (low, high) = lanes(values);
+            // SAFETY: as many bytes on both sides, of which every pattern is a value.
+            projection[lane] = unsafe { transmute::<[__m256; 2], [f32; SUMS]>([low.sums, high.sums]) };
+            squares[lane] = _mm256_castpd_si256(quarters(low.squares, high.squares));
+            largest[lane] = _mm256_max_epu32(low.largest, high.largest);
+            (pairs[lane], lengths[lane]) = (_mm256_add_epi64(low.pairs, high.pairs), values.len() as u64);
+        }
+        let added = |a, b| _mm256_castpd_si256(_mm256_add_pd(_mm256_castsi256_pd(a), _mm256_castsi256_pd(b)));
+        let norm = _mm256_cvtpd_ps(_mm256_sqrt_pd(_mm256_castsi256_pd(folded_four(squares, added))));
+        let largest = folded_four(largest, |a, b| _mm256_max_epu32(a, b));
+        let largest = _mm256_max_epu32(largest, _mm256_srli_epi64::<32>(largest));
+        let pairs = folded_four(pairs, |a, b| _mm256_add_epi64(a, b));
+        // SAFETY: as many bytes on both sides, of which every pattern is a value.
+        let (norm, largest, pairs) = unsafe {
+            (
+                transmute::<__m128, [f32; 4]>(norm),
+                transmute::<__m256i, [u64; 4]>(largest),
+                transmute::<__m256i, [u64; 4]>(pairs),
+            )
+        };
+        let hash = std::array::from_fn(|lane| row::mixed(lengths[lane] ^ pairs[lane]) as i64);
+        put(to, i, row, (norm, largest.map(|size| size as u32), hash));
+    }
+
+    /// The four numbers of each of four rows as one: i and i + 2, then the last two.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn folded_four(rows: [__m256i; 4], both: impl Fn(__m256i, __m256i) -> __m256i) -> __m256i {
+        let half = |a, b| both(_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b));
+        let (even, odd) = (half(rows[0], rows[2]), half(rows[1], rows[3]));
+        both(_mm256_unpacklo_epi64(even, odd), _mm256_unpackhi_epi64(even, odd))
+    }
+
+    /// What is known of rows from row `i` on, their sums apart: norm, bits of the largest size, and hash.
+    #[inline]
+    fn put<'a, const N: usize>(
+        to: &mut Rows<'_>,
+        i: usize,
+        row: impl Fn(usize) -> &'a [f32],
+        (norm, sizes, hash): ([f32; N], [u32; N], [i64; N]),
+    ) {
+        let range = i..i + N;
+        to.norm[range.clone()].copy_from_slice(&norm);
+        to.absmax[range.clone()].copy_from_slice(&sizes.map(f32::from_bits));
+        to.hash[range.clone()].copy_from_slice(&hash);
+        to.nonfinite[range].fill(0);
+        if !sizes.iter().all(|size| row::is_plain(*size)) {
+            for lane in (0..N).filter(|lane| !row::is_plain(sizes[*lane])) {
+                to.put(i + lane, &RowSketch { hash: hash[lane], ..row::careful(row(i + lane)) });
+            }
         }
     }
 
@@ -267,16 +343,7 @@ mod x86 {
                 transmute::<__m512i, [i64; 8]>(hash),
             )
         };
-        let range = i..i + 8;
-        to.norm[range.clone()].copy_from_slice(&norm);
-        to.absmax[range.clone()].copy_from_slice(&sizes.map(f32::from_bits));
-        to.hash[range.clone()].copy_from_slice(&hash);
-        to.nonfinite[range].fill(0);
-        if !sizes.iter().all(|size| row::is_plain(*size)) {
-            for lane in (0..8).filter(|lane| !row::is_plain(sizes[*lane])) {
-                to.put(i + lane, &RowSketch { hash: hash[lane], ..row::careful(row(i + lane)) });
-            }
-        }
+        put(to, i, row, (norm, sizes, hash));
     }
 
     /// The eight numbers of each of eight rows as one: i and i + 4, then i and i + 2, then the last two.
@@ -303,10 +370,13 @@ mod x86 {
         _mm512_xor_si512(z, _mm512_srli_epi64::<31>(z))
     }
 
-    /// Sketches of rows by [`block`].
+    /// Sketches of rows of `width` values by [`four`] and [`block`].
     #[target_feature(enable = "avx2")]
-    pub(super) fn rows<'a>(to: &mut Rows<'_>, row: impl Fn(usize) -> &'a [f32]) {
-        (0..to.norm.len()).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| block(values))));
+    pub(super) fn rows<'a>(to: &mut Rows<'_>, width: usize, row: impl Fn(usize) -> &'a [f32] + Copy) {
+        let n = to.norm.len();
+        let by_four = if width <= BLOCK { n - n % 4 } else { 0 };
+        (0..by_four).step_by(4).for_each(|i| four(to, i, row));
+        (by_four..n).for_each(|i| to.put(i, &RowSketch::by(row(i), |values| block(values))));
     }
 
     /// The same by [`eight`] and [`wide_block`].
@@ -366,10 +436,17 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn added(low: __m256, high: __m256) -> f64 {
-        let first = |v| _mm256_cvtps_pd(_mm256_castps256_ps128(v));
-        let second = |v| _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(v));
-        let four = _mm256_add_pd(_mm256_add_pd(first(low), first(high)), _mm256_add_pd(second(low), second(high)));
+        let four = quarters(low, high);
         let two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd::<1>(four));
         _mm_cvtsd_f64(two) + _mm_cvtsd_f64(_mm_unpackhi_pd(two, two))
+    }
+
+    /// Its first two steps: four numbers.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn quarters(low: __m256, high: __m256) -> __m256d {
+        let first = |v| _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+        let second = |v| _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(v));
+        _mm256_add_pd(_mm256_add_pd(first(low), first(high)), _mm256_add_pd(second(low), second(high)))
     }
 }

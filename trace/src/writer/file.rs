@@ -127,3 +127,41 @@ fn turned(out: &mut impl Write, bytes: &[u8], size: usize) -> std::io::Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes three bytes a call.
+    struct Slow(Vec<u8>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.extend(&bytes[..bytes.len().min(3)]);
+            Ok(bytes.len().min(3))
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_slices_are_written_by_calls_that_take_a_few_bytes() {
+        let mut out = Slow(Vec::new());
+        let slices = [&b""[..], b"abcdefg", b"", b"h", b"ijk", b""];
+        all(&mut out, &mut slices.map(IoSlice::new)).unwrap();
+        assert_eq!(out.0, b"abcdefghijk");
+        // Who takes nothing is an error, and nothing to take is none.
+        let mut full = [0; 4];
+        assert!(all(&mut &mut full[..], &mut [IoSlice::new(b"abcde")]).is_err());
+        all(&mut &mut full[..], &mut [IoSlice::new(b""), IoSlice::new(b"")]).unwrap();
+    }
+
+    #[test]
+    fn elements_are_turned_by_their_size() {
+        let mut out = Vec::new();
+        turned(&mut out, b"abcdefgh", 4).unwrap();
+        turned(&mut out, b"abcdefgh", 8).unwrap();
+        assert_eq!(out, b"dcbahgfehgfedcba");
+    }
+}
