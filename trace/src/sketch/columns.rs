@@ -76,7 +76,7 @@ pub(super) struct Rows<'a> {
     pub(super) nonfinite: &'a mut [i64],
 }
 
-impl<'a> Rows<'a> {
+impl Rows<'_> {
     /// The first `n` and the rest.
     fn split_at(self, n: usize) -> (Self, Self) {
         let (projection, norm) = (self.projection.split_at_mut(n), self.norm.split_at_mut(n));

@@ -329,10 +329,10 @@ mod x86 {
             (largest[lane], pairs[lane], lengths[lane]) = (all.largest, all.pairs, values.len() as u64);
         }
         let added = |a, b| _mm512_castpd_si512(_mm512_add_pd(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b)));
-        let norm = _mm512_cvtpd_ps(_mm512_sqrt_pd(_mm512_castsi512_pd(folded(squares, added))));
-        let largest = folded(largest, |a, b| _mm512_max_epu32(a, b));
+        let norm = _mm512_cvtpd_ps(_mm512_sqrt_pd(_mm512_castsi512_pd(folded(&squares, added))));
+        let largest = folded(&largest, |a, b| _mm512_max_epu32(a, b));
         let largest = _mm512_cvtepi64_epi32(_mm512_max_epu32(largest, _mm512_srli_epi64::<32>(largest)));
-        let pairs = folded(pairs, |a, b| _mm512_add_epi64(a, b));
+        let pairs = folded(&pairs, |a, b| _mm512_add_epi64(a, b));
         // SAFETY: as many bytes on both sides, of which every pattern is a value.
         let (norm, sizes, hash) = unsafe {
             let lengths = transmute::<[u64; 8], __m512i>(lengths);
@@ -349,7 +349,7 @@ mod x86 {
     /// The eight numbers of each of eight rows as one: i and i + 4, then i and i + 2, then the last two.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn folded(rows: [__m512i; 8], both: impl Fn(__m512i, __m512i) -> __m512i) -> __m512i {
+    fn folded(rows: &[__m512i; 8], both: impl Fn(__m512i, __m512i) -> __m512i) -> __m512i {
         // Halves of two rows.
         let half = |a, b| both(_mm512_shuffle_i64x2::<0x44>(a, b), _mm512_shuffle_i64x2::<0xee>(a, b));
         // Two numbers of each of four rows.
