@@ -67,11 +67,18 @@ struct Said<'a> {
 
 /// A file of these tensors; nothing is written over. Returns the file, still open, for who brings it to the disk.
 pub(super) fn write(path: &Path, tensors: &[(String, Pieces)]) -> Result<File> {
-    write_entries(path, tensors.iter().filter_map(|(key, p)| Some((key, Entry::of(p.tensor()?)))).collect())
+    // A call for each: where calls took several of a dump's tensors, it took longer.
+    let entries = tensors.iter().filter_map(|(key, p)| Some((key, Entry::of(p.tensor()?)))).collect();
+    write_by(path, entries, 1)
 }
 
-/// The same of tensors that lie anywhere.
-pub(crate) fn write_entries<K: Ord + Serialize>(path: &Path, mut entries: Vec<(K, Entry<'_>)>) -> Result<File> {
+/// The same of small tensors that lie in many small pieces: by calls for as many as the system takes at once.
+pub(crate) fn write_entries<K: Ord + Serialize>(path: &Path, entries: Vec<(K, Entry<'_>)>) -> Result<File> {
+    write_by(path, entries, usize::MAX)
+}
+
+/// By calls for at most so many pieces.
+fn write_by<K: Ord + Serialize>(path: &Path, mut entries: Vec<(K, Entry<'_>)>, most: usize) -> Result<File> {
     // Wide elements first: then every tensor is aligned for its element type.
     entries.sort_by(|(key, a), (other, b)| b.size.cmp(&a.size).then_with(|| key.cmp(other)));
     let mut at = 0;
@@ -89,9 +96,9 @@ pub(crate) fn write_entries<K: Ord + Serialize>(path: &Path, mut entries: Vec<(K
         let length = (header.len() as u64).to_le_bytes();
         let mut slices = vec![IoSlice::new(&length), IoSlice::new(&header)];
         if cfg!(target_endian = "little") {
-            // Memory holds elements as the file does: no copy is made. A call for all, not one for each: most are a few kB.
+            // Memory holds elements as the file does: no copy is made.
             slices.extend(entries.iter().flat_map(|(_, entry)| &entry.pieces).map(|piece| IoSlice::new(piece)));
-            all(&mut out, &mut slices)?;
+            slices.chunks_mut(most).try_for_each(|slices| all(&mut out, slices))?;
             return Ok(out);
         }
         all(&mut out, &mut slices)?;
